@@ -200,7 +200,7 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	if opts.KV = cmp.Or(kvTypes[f.settings.KV], r.opts.KV); opts.KV == tensor.Invalid {
 		opts.KV = commonFloat(ckpt)
 	}
-	t := &textRunner{name: f.name, budgetBytes: share, most: r.opts.MaxQueue}
+	t := &textRunner{name: f.name, budgetBytes: share}
 	var engine *generate.Engine
 	for _, n := range []int{max(opts.Sequences, defaultSequences), max(opts.Sequences, 1)} {
 		opts.Sequences = n

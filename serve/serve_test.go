@@ -246,12 +246,3 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 }
-
-func readAll(t testing.TB, from io.Reader) string {
-	t.Helper()
-	text, err := io.ReadAll(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}

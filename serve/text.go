@@ -25,9 +25,6 @@ type textRunner struct {
 	passSeconds           float64
 	// defaults are what holds where a request does not say.
 	defaults generate.Defaults
-	// most is how many requests wait or are written; busy counts them.
-	most int
-	busy atomic.Int64
 }
 
 func (t *textRunner) ports() (inputs, outputs []portJSON) {

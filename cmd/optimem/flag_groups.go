@@ -18,9 +18,10 @@ const (
 	measureGroup = "Measuring"
 	listenGroup  = "Listening"
 	queueGroup   = "Requests"
+	workGroup    = "Queue of work"
 )
 
-var flagGroups = []string{listenGroup, queueGroup, inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
+var flagGroups = []string{workGroup, listenGroup, queueGroup, inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
 
 // grouped puts flags of a command under a heading.
 func grouped(flags *pflag.FlagSet, heading string, names ...string) {

@@ -92,7 +92,7 @@ var diagram = map[string][]string{
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
-		"quantize",
+		"quantize", "work",
 	},
 
 	// Folders made of folders.
@@ -107,6 +107,9 @@ var diagram = map[string][]string{
 	"serve/internal/inference": {},
 	"serve/oip":                {"tensor"},
 	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
+
+	// Work for many machines.
+	"work": {"serve", "runtime", "loader", "tensor", "internal/npy"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
@@ -150,6 +153,8 @@ var dependencies = map[string][]string{
 	"github.com/x448/float16":                {"tensor", "loader", "internal/cpu/..."},
 	"connectrpc.com/connect":                 {"serve"},
 	"google.golang.org/protobuf":             {"serve/internal/inference"},
+	"github.com/nats-io/nats.go":             {"work"},
+	"github.com/nats-io/nats-server/v2":      {"work"},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
@@ -170,10 +175,10 @@ var standard = map[string][]string{
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
-	"net":      {"examples/...", "cmd/...", "top", "serve"},
+	"net":      {"examples/...", "cmd/...", "top", "serve", "work"},
 	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/..."},
 	"log":      {"cmd/...", "examples/..."},
-	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/..."},
+	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/...", "work"},
 	"testing":  {"device/devicetest", "cuda/sim"},
 	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
 	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/...", "serve/internal/inference/gen_inference.pb.go"},

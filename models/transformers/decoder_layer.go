@@ -6,14 +6,12 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// A normKind is how a decoder normalizes.
+// A normKind is how a decoder normalizes. The zero value is Llama's: by the root of the mean of the squares, times a weight.
 type normKind int
 
 const (
-	// rootMean is Llama's: by the root of the mean of the squares, times a weight.
-	rootMean normKind = iota
 	// rootMeanPlusOne multiplies with the weight and 1: Gemma.
-	rootMeanPlusOne
+	rootMeanPlusOne normKind = iota + 1
 	// meanAndSpread is PyTorch's LayerNorm.
 	meanAndSpread
 	// meanAndSpreadBare is LayerNorm without a bias, meanAndSpreadFixed without a weight too, meanAndSpreadPlusOne with a weight

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/preprocess"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/work"
+)
+
+const submitLong = `Put files into a queue for workers to run a model over, wait, and gather the outputs in a folder: one .safetensors file for each
+item, and results.jsonl with a line for each, in the order of the files.
+
+An item is a file: .npy, .npz, .safetensors, or a picture with --preprocess. Outputs that are there already, in the folder or the
+queue, are found: after an interruption the same command goes on where it was. What could not be run has its reason in
+results.jsonl, and does not stop the others.`
+
+const submitExamples = `  optimem submit --nats nats://127.0.0.1:4222 --stream pictures --model digits *.npy -o out/
+  optimem submit --nats nats://127.0.0.1:4222 --stream pictures --model resnet50 *.jpg --preprocess imagenet -o out/`
+
+// A submitting is one run of 'optimem submit'.
+type submitting struct {
+	run
+	queueing
+	name, out string
+	files     []string
+	inFlight  int
+	again     bool
+
+	queue *work.Queue
+	ports []models.Port
+	lines []submitLine
+	// bar has a step for each result, missing counts those without an output.
+	bar     *progress
+	missing int
+}
+
+// A submitLine is a line of results.jsonl.
+type submitLine struct {
+	File   string `json:"file"`
+	Output string `json:"output,omitempty"`
+	Key    string `json:"key,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+func (c *commandLine) submitCommand() *cobra.Command {
+	s := submitting{run: run{commandLine: c}}
+	cmd := &cobra.Command{
+		Use:     "submit --nats URL --stream NAME --model MODEL FILE... -o OUT [flags]",
+		Short:   "Have workers run a model over files",
+		Long:    submitLong,
+		Example: submitExamples,
+		Args:    c.arguments(cobra.MinimumNArgs(1)),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			s.cmd, s.files = cmd, args
+			return s.submit(cmd.Context())
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	s.queueing.flags(cmd)
+	flags.IntVar(&s.inFlight, "in-flight", 256, "at most `N` items are in the queue at a time")
+	flags.BoolVar(&s.again, "again", false, "run again what was put aside before")
+	grouped(flags, workGroup, "in-flight", "again")
+	flags.StringVar(&s.name, "model", "", "the `NAME` of a model that workers have")
+	grouped(flags, modelGroup, "model")
+	flags.StringVar(&s.preprocess, "preprocess", "", "say `HOW` pictures become numbers: "+preprocess.Names)
+	flags.Var(&s.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	grouped(flags, inputGroup, "preprocess", "open-memory")
+	flags.StringVarP(&s.out, "output", "o", "", "gather outputs in this `FOLDER`")
+	flags.BoolVar(&s.quiet, "quiet", false, "print no facts and no warnings")
+	grouped(flags, outputGroup, "output", "quiet")
+	return cmd
+}
+
+func (s *submitting) checkSubmitting() (err error) {
+	for _, x := range []struct{ flag, value, hint string }{
+		{"nats", s.url, "for instance --nats nats://127.0.0.1:4222"},
+		{"stream", s.stream, "for instance --stream pictures"},
+		{"model", s.name, "for instance --model digits, as workers call it"},
+		{"output", s.out, "for instance -o out/"},
+	} {
+		if x.value == "" {
+			return s.usage(x.hint, "--%s is missing", x.flag)
+		}
+	}
+	if s.inFlight < 1 {
+		return s.usage("", "--in-flight takes a number of 1 or more")
+	}
+	if s.preprocess != "" {
+		if s.spec, err = preprocess.Parse(s.preprocess); err != nil {
+			return s.usage("there is: "+preprocess.Names+"; options, after a colon: "+preprocess.Options, "%w", err)
+		}
+	}
+	return nil
+}
+
+func (s *submitting) submit(ctx context.Context) (err error) {
+	if err := s.checkSubmitting(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.out, 0o777); err != nil {
+		return err
+	}
+	if s.queue, err = work.Connect(ctx, s.queueing.options()); err != nil {
+		return err
+	}
+	defer s.queue.Close()
+	ports, err := s.queue.Inputs(ctx, s.name)
+	if errors.Is(err, work.ErrNoWorker) {
+		return &failure{err: err, code: exitFailed, hints: []string{"start one: optimem worker --nats URL --stream " + s.stream + " DIR"}}
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range ports {
+		d, _ := tensor.ParseDType(p.DType)
+		s.ports = append(s.ports, models.Port{
+			Name: p.Name, DType: d, Shape: p.Shape, Optional: p.Optional, Dims: make([]string, len(p.Shape)),
+		})
+	}
+	for _, f := range s.files {
+		s.lines = append(s.lines, submitLine{File: f})
+	}
+	s.bar = newCounter(s.stderr, "items", int64(len(s.files)))
+	err = s.queue.Submit(ctx, s.name, s.items(ctx), work.SubmitOptions{InFlight: s.inFlight, Again: s.again},
+		func(r work.Result) error { return s.take(ctx, r) })
+	s.bar.clear()
+	if err = cmp.Or(s.writeLines(), err); err != nil {
+		return err
+	}
+	if !s.quiet {
+		s.say("done", fmt.Sprintf("%d of %s in %s", len(s.files)-s.missing, counted(len(s.files), "output"), s.out))
+	}
+	if s.missing > 0 {
+		return &failure{
+			err:   fmt.Errorf("%s could not be run", counted(s.missing, "item")),
+			code:  exitFailed,
+			hints: []string{filepath.Join(s.out, "results.jsonl") + " says why; --again runs what was put aside once more"},
+		}
+	}
+	return nil
+}
+
+// items reads the files, one after another.
+func (s *submitting) items(ctx context.Context) iter.Seq[work.Item] {
+	return func(yield func(work.Item) bool) {
+		for _, file := range s.files {
+			in := &runInputs{values: make(runtime.Values)}
+			err := s.read(ctx, in, file)
+			more := yield(work.Item{Name: file, Inputs: in.values, Err: err})
+			in.free()
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+func (s *submitting) read(ctx context.Context, in *runInputs, file string) error {
+	if isPicture(file) {
+		return s.readPictures(ctx, in, s.ports, onlyNeeded(s.ports), file)
+	}
+	return s.readFile(ctx, in, s.ports, nil, file, s.limits())
+}
+
+// take gathers the result of an item.
+func (s *submitting) take(ctx context.Context, r work.Result) error {
+	s.bar.add(1)
+	line := &s.lines[r.Index]
+	line.Key, line.Error = r.Key, r.Reason
+	if r.Reason != "" {
+		s.missing++
+		return nil
+	}
+	line.Output = fmt.Sprintf("%06d-%.16s.safetensors", r.Index, r.Key)
+	path := filepath.Join(s.out, line.Output)
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+		return nil // it took its name when it was whole
+	}
+	return writeFile(path, func(f *os.File) error { return s.queue.Output(ctx, r.Key, f) })
+}
+
+// writeLines writes what is known, also after an interruption.
+func (s *submitting) writeLines() error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	for _, l := range s.lines {
+		if l.Key == "" && l.Error == "" {
+			l.Error = "there is no result yet"
+		}
+		if err := encoder.Encode(l); err != nil {
+			return err
+		}
+	}
+	return writeFile(filepath.Join(s.out, "results.jsonl"), func(f *os.File) error {
+		_, err := f.Write(b.Bytes())
+		return err
+	})
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/serve"
+	"github.com/optimem/optimem/work"
+)
+
+const workerLong = `Take items from a queue of NATS JetStream and run the models of a directory over them, until it is interrupted. DIR is as
+'optimem serve' has it, and --memory is for all models together; those that take tensors are offered.
+
+Any number of workers share a queue. An item is acknowledged after its output is stored, and goes to another worker where this
+one dies or its pass gets stuck. With --embedded the queue is in a folder, and the server of it in this process, for this host.`
+
+const workerExamples = `  optimem worker --embedded queue/ --stream pictures models/
+  optimem worker --nats tls://nats.example:4222 --nats-creds worker.creds --stream pictures models/ --memory 4GiB`
+
+// A queueing says where a queue is.
+type queueing struct {
+	url, stream, creds, ca string
+	replicas               int
+}
+
+func (q *queueing) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&q.url, "nats", "", "the `URL` of a server, or several with commas: nats://HOST:PORT, tls://HOST:PORT")
+	flags.StringVar(&q.stream, "stream", "", "the `NAME` of the queue, which is made if it is not there")
+	flags.StringVar(&q.creds, "nats-creds", "", "a `FILE` of NATS credentials, which say who asks")
+	flags.StringVar(&q.ca, "tls-ca", "", "trust servers with certificates by an authority of this `FILE`")
+	flags.IntVar(&q.replicas, "replicas", 1, "a queue that is made lies on `N` servers of a cluster")
+	grouped(flags, workGroup, "nats", "stream", "nats-creds", "tls-ca", "replicas")
+}
+
+func (q *queueing) options() work.Options {
+	return work.Options{URL: q.url, Stream: q.stream, Credentials: q.creds, CA: q.ca, Replicas: q.replicas}
+}
+
+// A working is one run of 'optimem worker'.
+type working struct {
+	serving
+	queueing
+	embedded          string
+	ackWait, patience time.Duration
+	attempts          int64
+	bytes             sizeFlag
+}
+
+func (c *commandLine) workerCommand() *cobra.Command {
+	w := working{serving: serving{writing: writing{run: run{commandLine: c}}}, bytes: 256 << 20}
+	cmd := &cobra.Command{
+		Use:     "worker (--nats URL | --embedded QUEUE) --stream NAME DIR [flags]",
+		Short:   "Take work from a queue and run models over it",
+		Long:    workerLong,
+		Example: workerExamples,
+		Args:    c.arguments(cobra.ExactArgs(1)),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			w.cmd, w.dir = cmd, args[0]
+			return w.place(w.work(cmd.Context()))
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	w.mode, w.precision, w.runs = modes[0], precisions[0], 1
+	w.queueing.flags(cmd)
+	flags.StringVar(&w.embedded, "embedded", "", "run a server in this process, with the queue in this `FOLDER`")
+	flags.StringVar(&w.listen, "listen", "127.0.0.1:4222", "where that server listens, an `ADDRESS` of this host")
+	flags.DurationVar(&w.ackWait, "ack-wait", 30*time.Second, "after this `TIME` without a sign of a worker its items go to others")
+	flags.DurationVar(&w.patience, "patience", 5*time.Minute, "a pass that does no step for this `TIME` is stuck")
+	flags.Int64Var(&w.attempts, "attempts", 5, "begin an item `N` times before it is put aside")
+	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
+	grouped(flags, workGroup, "embedded", "listen", "ack-wait", "patience", "attempts", "max-bytes")
+	flags.Var(&w.memory, "memory", "bytes on the device for all models together (default: what is free)")
+	flags.Var(&w.hostMemory, "host-memory", "bytes of host memory for staging and copies")
+	grouped(flags, memoryGroup, "memory", "host-memory")
+	flags.Var(&w.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	grouped(flags, modelGroup, "open-memory")
+	flags.StringVar(&w.device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
+	flags.IntVar(&w.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	grouped(flags, deviceGroup, "device", "threads")
+	flags.BoolVar(&w.quiet, "quiet", false, "print no facts and no warnings")
+	flags.BoolVar(&w.verbose, "verbose", false, "say more on standard error")
+	grouped(flags, outputGroup, "quiet", "verbose")
+	return cmd
+}
+
+func (w *working) checkWorking() error {
+	switch {
+	case (w.url == "") == (w.embedded == ""):
+		return w.usage("for instance --nats nats://127.0.0.1:4222, or --embedded queue/", "one of --nats and --embedded says where the queue is")
+	case w.stream == "":
+		return w.usage("for instance --stream pictures", "--stream names the queue")
+	case w.memory.share > 0:
+		return w.usage("for instance --memory 2GiB", "--memory takes a size here, and no share")
+	case w.ackWait < time.Second || w.patience < time.Second:
+		return w.usage("", "--ack-wait and --patience take times of a second or more")
+	case w.attempts < 1:
+		return w.usage("", "--attempts takes a number of 1 or more")
+	case w.bytes < 1:
+		return w.usage("for instance --max-bytes 256MiB", "--max-bytes takes a size of 1 byte or more")
+	}
+	return w.checkFlags()
+}
+
+func (w *working) work(ctx context.Context) (err error) {
+	if err := w.checkWorking(); err != nil {
+		return err
+	}
+	if w.embedded != "" {
+		server, err := work.Embed(w.embedded, w.listen)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		w.url = server.URL()
+	}
+	queue, err := work.Connect(ctx, w.queueing.options())
+	if err != nil {
+		return err
+	}
+	defer queue.Close()
+	progress := new(work.Progress)
+	opts := w.registryOptions()
+	opts.Session.Observe, opts.MaxQueue = progress.Observe, 1<<16
+	registry, err := serve.Open(ctx, w.dir, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, registry.Close()) }()
+	if !w.quiet {
+		for _, m := range registry.Models() {
+			if m.Reason != "" && m.State != serve.Ready {
+				w.say("warning", fmt.Sprintf("%s: %s", m.Name, m.Reason))
+			}
+		}
+		if w.embedded != "" {
+			w.say("note", "the server within listens on "+strings.TrimPrefix(w.url, "nats://"))
+		}
+		w.say("note", fmt.Sprintf("takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory())))
+	}
+	err = queue.Work(ctx, registry, work.WorkerOptions{
+		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Attempts: uint64(w.attempts),
+		MaxBytes: int64(w.bytes), Log: opts.Log.With(slog.String("stream", w.stream)),
+	})
+	if err == nil && !w.quiet {
+		w.say("done", "what was under way is left to others")
+	}
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}

@@ -1,0 +1,180 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/tensor"
+)
+
+// startWorker starts 'optimem worker' for the digits model and waits until it takes work. It returns where a server within listens.
+func startWorker(t *testing.T, args ...string) (*exec.Cmd, string) {
+	t.Helper()
+	dir := t.TempDir()
+	data, err := os.ReadFile("../../examples/digits/digits.pt2")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "digits.pt2"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"worker", dir, "--stream", "s", "--memory", "64MiB", "--device", "cpu", "--ack-wait", "1s"}, args...)
+	cmd := exec.Command("optimem", args...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines := bufio.NewScanner(stderr)
+	url := ""
+	for lines.Scan() {
+		if address, ok := strings.CutPrefix(lines.Text(), "optimem: note: the server within listens on "); ok {
+			url = "nats://" + address
+		}
+		if strings.HasPrefix(lines.Text(), "optimem: note: takes work of s") {
+			go func() { _, _ = io.Copy(io.Discard, stderr) }()
+			return cmd, url
+		}
+	}
+	t.Fatal("the worker ended")
+	return nil, ""
+}
+
+// arrayFiles writes n arrays, of which the last is no picture.
+func arrayFiles(t *testing.T, n int) []string {
+	t.Helper()
+	dir := t.TempDir()
+	random := rand.New(rand.NewPCG(3, 4))
+	var files []string
+	for i := range n {
+		x := make([]float32, 64)
+		for k := range x {
+			x[k] = random.Float32()
+		}
+		shape := []int{1, 1, 8, 8}
+		if i == n-1 {
+			shape = []int{1, 1, 4, 16}
+		}
+		files = append(files, filepath.Join(dir, fmt.Sprintf("%03d.npy", i)))
+		var b bytes.Buffer
+		if err := npy.Write(&b, tensor.Of(x, shape...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(files[i], b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+func resultLines(t *testing.T, out string) (all []submitLine) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(out, "results.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(bytes.NewReader(text)); d.More(); {
+		var l submitLine
+		if err := d.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// Two workers, of which one is killed, and a submitter that is killed and comes again: every item has one output, in the order of
+// the files and with the bits of 'optimem run', and what cannot be run has its reason.
+func TestWorkersAndSubmittersAreKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	_, url := startWorker(t, "--embedded", t.TempDir(), "--listen", "127.0.0.1:0")
+	dies, _ := startWorker(t, "--nats", url)
+	files := arrayFiles(t, 120)
+	out := filepath.Join(t.TempDir(), "out")
+	args := append([]string{"submit", "--nats", url, "--stream", "s", "--model", "digits", "-o", out, "--in-flight", "20"}, files...)
+	killed := exec.Command("optimem", args...)
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		if there, _ := filepath.Glob(filepath.Join(out, "*.safetensors")); len(there) > 10 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	_ = dies.Process.Signal(syscall.SIGKILL)
+	_ = killed.Process.Signal(syscall.SIGKILL)
+	_ = killed.Wait()
+	var stderr bytes.Buffer
+	if code := doMain(args, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "1 item could not be run") {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	lines := resultLines(t, out)
+	if len(lines) != len(files) {
+		t.Fatalf("%d lines for %d files", len(lines), len(files))
+	}
+	for i, l := range lines {
+		if bad := i == len(files)-1; l.File != files[i] || (l.Output == "") != bad || bad != strings.Contains(l.Error, "[1 1 4 16]") {
+			t.Errorf("line %d: %+v", i, l)
+		}
+	}
+	if there, _ := filepath.Glob(filepath.Join(out, "*.safetensors")); len(there) != len(files)-1 {
+		t.Errorf("%d outputs for %d items", len(there), len(files)-1)
+	}
+	for _, i := range []int{0, 7, 60, 118} {
+		alone := filepath.Join(t.TempDir(), "x.safetensors")
+		run := []string{"run", "../../examples/digits/digits.pt2", "--input", files[i], "-o", alone, "--device", "cpu", "--quiet"}
+		if code := doMain(run, io.Discard, &stderr); code != 0 {
+			t.Fatal(stderr.String())
+		}
+		want, err := os.ReadFile(alone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(out, lines[i].Output)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: other bytes than 'optimem run' writes: %v", files[i], err)
+		}
+	}
+}
+
+// What the commands are not told, or told wrongly.
+func TestWorkUsage(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"worker --stream s .", "one of --nats and --embedded"},
+		{"worker --stream s --nats nats://127.0.0.1:1 --embedded x .", "one of --nats and --embedded"},
+		{"worker --nats nats://127.0.0.1:1 .", "--stream names the queue"},
+		{"worker --nats nats://127.0.0.1:1 --stream s --memory 50% .", "and no share"},
+		{"worker --nats nats://127.0.0.1:1 --stream s --ack-wait 1ms .", "times of a second or more"},
+		{"submit --stream s --model m -o out x.npy", "--nats is missing"},
+		{"submit --nats nats://127.0.0.1:1 --stream s --model m x.npy", "--output is missing"},
+		{"submit --nats nats://127.0.0.1:1 --stream s --model m -o out --in-flight 0 x.npy", "--in-flight takes"},
+		{"submit --nats nats://127.0.0.1:1 --stream s --model m -o out --preprocess nothing x.png", "nothing"},
+	} {
+		var stderr bytes.Buffer
+		if code := doMain(strings.Fields(c.args), io.Discard, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%s: %d, %s", c.args, code, stderr.String())
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package work
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Bounds of notes.
+const (
+	maxNoteBytes  = 64 << 10
+	maxNoteInputs = 64
+)
+
+// A note is a message of the queue: the inputs of an item.
+type note struct {
+	Inputs []noteInput `json:"inputs"`
+	// Item is what the submitter calls it, for whoever reads dead letters.
+	Item string `json:"item,omitempty"`
+}
+
+// A noteInput is an input of a model: a .npy file in the object store, whose name there is its SHA-256.
+type noteInput struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// A told is what workers tell of a model.
+type told struct {
+	// Class is whose outputs have the same bits: those of the same files on the same kind of device.
+	Class string `json:"class"`
+	// Files is the SHA-256 of the model's files, Device what it runs on.
+	Files  string `json:"files"`
+	Device string `json:"device"`
+	// Inputs are those of the model.
+	Inputs []Port `json:"inputs"`
+	// Join is how many items share a pass.
+	Join int `json:"join"`
+}
+
+// A Port is an input of a model, as workers tell it.
+type Port struct {
+	Name  string `json:"name"`
+	DType string `json:"dtype"`
+	// Shape has −1 where a dimension may vary; nil is any shape.
+	Shape    []int `json:"shape"`
+	Optional bool  `json:"optional,omitempty"`
+}
+
+// classOf names those who give the same bits.
+func classOf(files, device string) string {
+	return digest("optimem class 1\n", files, "\n", device, "\n")
+}
+
+func digest(parts ...string) string {
+	sum := sha256.New()
+	for _, p := range parts {
+		_, _ = io.WriteString(sum, p)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// key names the output of a note: by who computes it, and of what.
+func (n *note) key(class string) string {
+	inputs := slices.Clone(n.Inputs)
+	slices.SortFunc(inputs, func(a, b noteInput) int { return cmp.Compare(a.Name, b.Name) })
+	parts := []string{"optimem output 1\n", class, "\n"}
+	for _, in := range inputs {
+		parts = append(parts, fmt.Sprintf("%q %s\n", in.Name, in.SHA256))
+	}
+	return digest(parts...)
+}
+
+var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// parseNote reads a message, which anybody may have sent.
+func parseNote(data []byte) (*note, error) {
+	n := new(note)
+	if err := json.Unmarshal(data, n); err != nil {
+		return nil, fmt.Errorf("the message is no note of an item: %w", err)
+	}
+	if len(n.Inputs) == 0 || len(n.Inputs) > maxNoteInputs {
+		return nil, fmt.Errorf("%d inputs", len(n.Inputs))
+	}
+	names := make(map[string]bool)
+	for _, in := range n.Inputs {
+		if !hexDigest.MatchString(in.SHA256) || in.Bytes < 0 || names[in.Name] {
+			return nil, fmt.Errorf("input %.100q is given twice, or names no object", in.Name)
+		}
+		names[in.Name] = true
+	}
+	return n, nil
+}
+
+// bytes is what the inputs take.
+func (n *note) bytes() int64 {
+	total := int64(0)
+	for _, in := range n.Inputs {
+		total += min(in.Bytes, 1<<62-total)
+	}
+	return total
+}
+
+// A poisonError is a fault of an item: it would be there wherever it ran.
+type poisonError struct{ reason string }
+
+func (e *poisonError) Error() string { return e.reason }
+
+func poison(format string, args ...any) error { return &poisonError{fmt.Sprintf(format, args...)} }
+
+// read reads an input. Its bytes were reserved.
+func (q *Queue) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) {
+	object, err := q.in.Get(ctx, in.SHA256)
+	if errors.Is(err, jetstream.ErrObjectNotFound) { // or not yet: a replica that answers may be behind
+		return nil, fmt.Errorf("input %.100q is not in the store", in.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer object.Close()
+	info, err := object.Info()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size != uint64(in.Bytes) {
+		return nil, poison("input %.100q has not the size that the note says", in.Name)
+	}
+	sum := sha256.New()
+	data := make([]byte, in.Bytes)
+	if _, err := io.ReadFull(object, data); err != nil {
+		return nil, err
+	}
+	if _, _ = sum.Write(data); hex.EncodeToString(sum.Sum(nil)) != in.SHA256 {
+		return nil, poison("input %.100q is not what its name says", in.Name)
+	}
+	a, err := npy.Open(bytes.NewReader(data), in.Bytes)
+	if err != nil {
+		return nil, poison("input %.100q: %v", in.Name, err)
+	}
+	t, err := a.Read()
+	if err != nil {
+		return nil, poison("input %.100q: %v", in.Name, err)
+	}
+	return t.Contiguous(), nil
+}
+
+// A letter is a message of the dead-letter stream.
+type letter struct {
+	Key    string          `json:"key"`
+	Reason string          `json:"reason"`
+	Class  string          `json:"class"`
+	Item   string          `json:"item,omitempty"`
+	Note   json.RawMessage `json:"note,omitempty"`
+}

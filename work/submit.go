@@ -1,0 +1,354 @@
+package work
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/runtime"
+)
+
+// An Item is something to run a model over.
+type Item struct {
+	// Name is for people.
+	Name string
+	// Inputs are the model's, contiguous.
+	Inputs runtime.Values
+	// Err says that there are no inputs, and why. The item has this as its result.
+	Err error
+}
+
+// A Result is what became of an item.
+type Result struct {
+	// Index is which item it was, from 0.
+	Index int
+	Name  string
+	// Key is that of the output, for [Queue.Output].
+	Key string
+	// Reason says why there is no output; "" where there is one.
+	Reason string
+}
+
+// SubmitOptions say how items are submitted. The zero value is right.
+type SubmitOptions struct {
+	// InFlight is how many items are in the queue or under way at most; 0 is 256.
+	InFlight int
+	// Again has items that were put aside before run once more.
+	Again bool
+}
+
+// A submission is one run of [Queue.Submit].
+type submission struct {
+	q      *Queue
+	opts   SubmitOptions
+	told   told
+	result func(Result) error
+	slots  chan struct{}
+
+	mu sync.Mutex
+	// waiting has the items of each key that has no result yet.
+	waiting map[string][]Result
+
+	// telling has results told one after another.
+	telling sync.Mutex
+	// failed is the first error of result.
+	failed error
+	stop   context.CancelCauseFunc
+}
+
+// ErrNoWorker says that no worker has told of the model.
+var ErrNoWorker = errors.New("no worker with this model was there yet")
+
+// Inputs tells what inputs a model has, by what workers said of it.
+func (q *Queue) Inputs(ctx context.Context, model string) ([]Port, error) {
+	t, err := q.told(ctx, model)
+	return t.Inputs, err
+}
+
+func (q *Queue) told(ctx context.Context, model string) (t told, err error) {
+	var entry jetstream.KeyValueEntry
+	err = patiently(ctx, func() (err error) {
+		entry, err = q.models.Get(ctx, model)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
+		return t, fmt.Errorf("model %.100q: %w", model, ErrNoWorker)
+	}
+	if err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal(entry.Value(), &t); err != nil || !hexDigest.MatchString(t.Class) {
+		return t, fmt.Errorf("model %.100q: what a worker told of it is damaged", model)
+	}
+	return t, nil
+}
+
+// Submit has workers run a model over items, and calls result for each, one call after another, in any order. Outputs that are
+// there already are found by their keys: what was submitted before, in whole or in part, is not run again. It returns when all
+// items have results, or ctx is done: then what is in the queue stays there.
+func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], opts SubmitOptions, result func(Result) error) error {
+	told, err := q.told(ctx, model)
+	if err != nil {
+		return err
+	}
+	s := &submission{q: q, opts: opts, told: told, result: result, waiting: make(map[string][]Result)}
+	s.slots = make(chan struct{}, cmp.Or(max(opts.InFlight, 0), 256))
+	ctx, s.stop = context.WithCancelCause(ctx)
+	defer s.stop(nil)
+	group, ctx := errgroup.WithContext(ctx)
+	sent := make(chan struct{})
+	listening := make(chan struct{})
+	group.Go(func() error { return s.listen(ctx, listening, sent) })
+	group.Go(func() error {
+		defer close(sent)
+		select {
+		case <-listening: // before anything is asked for, so that no result is missed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		index := 0
+		for item := range items {
+			if err := s.send(ctx, index, item); err != nil {
+				return err
+			}
+			index++
+		}
+		return nil
+	})
+	err = group.Wait()
+	return cmp.Or(s.failed, err)
+}
+
+// send puts an item into the queue, unless its output is there.
+func (s *submission) send(ctx context.Context, index int, item Item) error {
+	r := Result{Index: index, Name: item.Name}
+	if item.Err != nil {
+		r.Reason = item.Err.Error()
+		s.tell(r)
+		return context.Cause(ctx)
+	}
+	n := note{Item: item.Name}
+	if len(n.Item) > 1000 {
+		n.Item = n.Item[:1000]
+	}
+	files := make(map[string][]byte)
+	for name, t := range item.Inputs {
+		var b bytes.Buffer
+		if err := npy.Write(&b, t); err != nil {
+			r.Reason = fmt.Sprintf("input %s: %v", name, err)
+			s.tell(r)
+			return context.Cause(ctx)
+		}
+		sum := sha256.Sum256(b.Bytes())
+		object := hex.EncodeToString(sum[:])
+		files[object] = b.Bytes()
+		n.Inputs = append(n.Inputs, noteInput{Name: name, SHA256: object, Bytes: int64(b.Len())})
+	}
+	r.Key = n.key(s.told.Class)
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	list := s.waiting[r.Key]
+	s.waiting[r.Key] = append(list, r)
+	s.mu.Unlock()
+	if list != nil { // the same inputs are under way
+		return nil
+	}
+	if found, err := s.look(ctx, r.Key, !s.opts.Again); found || err != nil {
+		return err
+	}
+	if s.opts.Again {
+		err := patiently(ctx, func() error {
+			return s.q.dead.Purge(ctx, jetstream.WithPurgeSubject(s.q.deadSubject(r.Key)))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for object, data := range files {
+		if err := patiently(ctx, func() error { return s.store(ctx, object, data) }); err != nil {
+			return err
+		}
+	}
+	return s.publish(ctx, &n)
+}
+
+// store puts an input into the store, where it may be already.
+func (s *submission) store(ctx context.Context, object string, data []byte) error {
+	if info, err := s.q.in.GetInfo(ctx, object); err == nil && info.Size == uint64(len(data)) {
+		return nil
+	} else if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+		return err
+	}
+	_, err := s.q.in.PutBytes(ctx, object, data)
+	return err
+}
+
+// queueFull is what a stream answers that takes no more: maximum messages exceeded.
+const queueFull jetstream.ErrorCode = 10077
+
+// publish puts a note into the queue, and waits while that is full.
+func (s *submission) publish(ctx context.Context, n *note) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := patiently(ctx, func() error {
+			_, err := s.q.js.Publish(ctx, s.q.workSubject(s.told.Class), text)
+			return err
+		})
+		var full *jetstream.APIError
+		if !errors.As(err, &full) || full.ErrorCode != queueFull {
+			return err
+		}
+		pause(ctx, wait)
+	}
+}
+
+// look tells the result of a key if there is one.
+func (s *submission) look(ctx context.Context, key string, letters bool) (bool, error) {
+	err := patiently(ctx, func() error {
+		_, err := s.q.out.GetInfo(ctx, key)
+		return err
+	})
+	if err == nil {
+		s.finish(key, "")
+		return true, nil
+	}
+	if !errors.Is(err, jetstream.ErrObjectNotFound) || !letters {
+		return false, unless(err, jetstream.ErrObjectNotFound)
+	}
+	var m *jetstream.RawStreamMsg
+	err = patiently(ctx, func() (err error) {
+		m, err = s.q.dead.GetLastMsgForSubject(ctx, s.q.deadSubject(key))
+		return err
+	})
+	if err != nil {
+		return false, unless(err, jetstream.ErrMsgNotFound)
+	}
+	s.buried(m.Data)
+	return true, nil
+}
+
+func unless(err, known error) error {
+	if errors.Is(err, known) {
+		return nil
+	}
+	return err
+}
+
+// buried takes up a dead letter.
+func (s *submission) buried(text []byte) {
+	var l letter
+	if json.Unmarshal(text, &l) == nil {
+		s.finish(l.Key, cmp.Or(l.Reason, "no reason was given"))
+	}
+}
+
+// finish tells the results of a key, the first time.
+func (s *submission) finish(key, reason string) {
+	s.mu.Lock()
+	list := s.waiting[key]
+	delete(s.waiting, key)
+	s.mu.Unlock()
+	for _, r := range list {
+		r.Reason = reason
+		s.tell(r)
+		<-s.slots
+	}
+}
+
+func (s *submission) tell(r Result) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if s.failed != nil {
+		return
+	}
+	if err := s.result(r); err != nil {
+		s.failed = err
+		s.stop(err)
+	}
+}
+
+// lookEvery is how often what waits is looked for, should the store's word of it have been lost.
+const lookEvery = 5 * time.Second
+
+// listen takes up results until all have one.
+func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) error {
+	watch, err := s.q.out.Watch(ctx, jetstream.UpdatesOnly())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = watch.Stop() }()
+	letters, err := s.q.js.OrderedConsumer(ctx, s.q.name+"-dead", jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{s.q.deadSubject(">")}, DeliverPolicy: jetstream.DeliverNewPolicy,
+	})
+	if err != nil {
+		return err
+	}
+	reading, err := letters.Consume(func(m jetstream.Msg) { s.buried(m.Data()) })
+	if err != nil {
+		return err
+	}
+	defer reading.Stop()
+	close(listening)
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	quick := time.NewTicker(20 * time.Millisecond)
+	defer quick.Stop()
+	updates := watch.Updates()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.q.lostConn:
+			return errors.New("the connection was closed")
+		case info, ok := <-updates:
+			if !ok {
+				updates = nil
+			} else if info != nil && !info.Deleted {
+				s.finish(info.Name, "")
+			}
+		case <-quick.C:
+			select {
+			case <-sent:
+				if len(s.keys()) == 0 {
+					return nil
+				}
+			default:
+			}
+		case <-tick.C:
+			for _, key := range s.keys() {
+				if _, err := s.look(ctx, key, !s.opts.Again); err != nil && ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+			}
+		}
+	}
+}
+
+func (s *submission) keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var keys []string
+	for key := range s.waiting {
+		keys = append(keys, key)
+	}
+	return keys
+}

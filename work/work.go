@@ -1,0 +1,189 @@
+// Package work has many machines run models over items that wait in a queue of NATS JetStream, which a worker can hold in itself.
+//
+// A submitter puts the inputs of an item into an object store and a note of them into a work queue; workers with the model take
+// notes, as many as share a pass, put the outputs into another object store and only then acknowledge. An output's key is a hash
+// of the model, the device, and the inputs: work that is repeated, because a worker died or was slow, puts the same bits in the
+// same place, so that nothing is lost and nothing is there twice. What cannot be run goes to a dead-letter stream with the reason.
+//
+// It does not know how a model runs, or what files are.
+//
+//	server, err := work.Embed(dir, "127.0.0.1:4222") // or a server elsewhere
+//	queue, err := work.Connect(ctx, work.Options{URL: server.URL(), Stream: "pictures"}) // defer queue.Close()
+//	err = queue.Work(ctx, registry, work.WorkerOptions{Progress: progress})
+//	err = queue.Submit(ctx, "resnet50", items, work.SubmitOptions{}, func(r work.Result) error { … })
+package work
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Options say where a queue is.
+type Options struct {
+	// URL is where servers are, with commas between.
+	URL string
+	// Stream names the queue: 1 to 64 of A–Z a–z 0–9 _ -.
+	Stream string
+	// Credentials is a file of NATS credentials, CA one of certificates of authorities; "" is none, and those of the host.
+	Credentials, CA string
+	// Replicas is on how many servers of a cluster all of it lies, where it is made now; 0 is 1.
+	Replicas int
+	// Keep is how long inputs, outputs and reasons are kept, where the queue is made now; 0 is 7 days.
+	Keep time.Duration
+}
+
+var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// maxWaiting is how many items wait in a queue at most. More are refused, and their submitters wait.
+const maxWaiting = 1 << 20
+
+// A Queue is a connection to a queue. Any number of goroutines call any methods.
+type Queue struct {
+	name     string
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	stream   jetstream.Stream
+	dead     jetstream.Stream
+	in, out  jetstream.ObjectStore
+	models   jetstream.KeyValue
+	lostConn chan struct{}
+}
+
+// Connect connects to a queue, which is made where it is not there yet.
+func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
+	if !streamName.MatchString(opts.Stream) {
+		return nil, fmt.Errorf("work: %q is no name of a stream: 1 to 64 letters, digits, _ and -", opts.Stream)
+	}
+	q := &Queue{name: opts.Stream, lostConn: make(chan struct{})}
+	settings := []nats.Option{
+		nats.Name("optimem"), nats.MaxReconnects(-1), nats.ClosedHandler(func(*nats.Conn) { close(q.lostConn) }),
+	}
+	if opts.Credentials != "" {
+		settings = append(settings, nats.UserCredentials(opts.Credentials))
+	}
+	if opts.CA != "" {
+		settings = append(settings, nats.RootCAs(opts.CA))
+	}
+	if q.conn, err = nats.Connect(opts.URL, settings...); err != nil {
+		return nil, fmt.Errorf("%s: %w", redacted(opts.URL), err)
+	}
+	defer func() {
+		if err != nil {
+			q.Close()
+		}
+	}()
+	if q.js, err = jetstream.New(q.conn); err != nil {
+		return nil, err
+	}
+	if err := q.open(ctx, max(opts.Replicas, 1), cmp.Or(opts.Keep, 7*24*time.Hour)); err != nil {
+		return nil, fmt.Errorf("stream %s: %w", opts.Stream, err)
+	}
+	return q, nil
+}
+
+// redacted is a list of addresses without passwords.
+func redacted(list string) string {
+	var all []string
+	for text := range strings.SplitSeq(list, ",") {
+		if !strings.Contains(text, "://") {
+			text = "nats://" + text
+		}
+		u, err := url.Parse(text)
+		if err != nil {
+			all = append(all, "a server")
+			continue
+		}
+		if u.User != nil { // a name alone may be a token
+			u.User = url.User("xxxxx")
+		}
+		all = append(all, u.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// open opens or makes all that a queue has.
+func (q *Queue) open(ctx context.Context, replicas int, keep time.Duration) (err error) {
+	q.stream, err = q.makeStream(ctx, jetstream.StreamConfig{
+		Name: q.name, Subjects: []string{q.name + ".work.>"}, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
+		MaxMsgs: maxWaiting, MaxMsgSize: maxNoteBytes, Replicas: replicas, Description: "what optimem's workers are to do",
+	})
+	if err != nil {
+		return err
+	}
+	q.dead, err = q.makeStream(ctx, jetstream.StreamConfig{
+		Name: q.name + "-dead", Subjects: []string{q.name + ".dead.>"}, MaxMsgsPerSubject: 1, MaxAge: keep, Replicas: replicas,
+		Description: "what could not be run, and why", AllowDirect: true,
+	})
+	if err != nil {
+		return err
+	}
+	for _, b := range []struct {
+		name  string
+		store *jetstream.ObjectStore
+	}{{q.name + "-in", &q.in}, {q.name + "-out", &q.out}} {
+		*b.store, err = q.js.ObjectStore(ctx, b.name)
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			*b.store, err = q.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: b.name, TTL: keep, Replicas: replicas})
+		}
+		if errors.Is(err, jetstream.ErrBucketExists) {
+			*b.store, err = q.js.ObjectStore(ctx, b.name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	q.models, err = q.js.KeyValue(ctx, q.name+"-models")
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		q.models, err = q.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: q.name + "-models", Replicas: replicas})
+	}
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		q.models, err = q.js.KeyValue(ctx, q.name+"-models")
+	}
+	return err
+}
+
+// makeStream opens a stream as it is, or makes it.
+func (q *Queue) makeStream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := q.js.Stream(ctx, config.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = q.js.CreateStream(ctx, config)
+	}
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // somebody made it meanwhile
+		s, err = q.js.Stream(ctx, config.Name)
+	}
+	return s, err
+}
+
+// Close ends the connection. Workers and submitters of it end with an error.
+func (q *Queue) Close() { q.conn.Close() }
+
+// Output writes the output of an item, by its key, to w: a safetensors file.
+func (q *Queue) Output(ctx context.Context, key string, w io.Writer) error {
+	var failed error
+	err := patiently(ctx, func() error {
+		object, err := q.out.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		written, err := io.Copy(w, object)
+		if err = errors.Join(err, object.Close()); written > 0 { // it cannot be begun anew
+			failed, err = err, nil
+		}
+		return err
+	})
+	return errors.Join(err, failed)
+}
+
+func (q *Queue) workSubject(class string) string { return q.name + ".work." + class }
+
+func (q *Queue) deadSubject(key string) string { return q.name + ".dead." + key }
