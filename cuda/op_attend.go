@@ -116,5 +116,5 @@ func (l *launch) writeCache(cache, x operand) error {
 	} {
 		c.i64(int64(n))
 	}
-	return c.status().grid(dims{min(int64(x.shape()[0]), mostBlocks), 1, 1}, dims{attendThreads, 1, 1}, 0)
+	return c.status().grid(dims{int64(x.shape()[0]), 1, 1}, dims{attendThreads, 1, 1}, 0)
 }

@@ -45,38 +45,33 @@ OM_KERNEL(om_attend_write, void *cache, const void *x, const om_i64 *at, const o
 		  om_i64 table_row, om_i64 table_step, int *status, int where) {
 	__shared__ int taken[WARPS];
 	int t = threadIdx.x;
-	for (om_i64 row = blockIdx.x; row < rows; row += gridDim.x) {
-		om_i64 p = at[row * at_step];
-		if (p < 0)
-			continue;
-		om_i64 place = om_attend_place(table + row * table_row, p, blocks, places, table_step);
-		if (place < 0) {
-			if (t == 0)
-				om_fail(status, where, OM_OUT_OF_RANGE);
-			continue;
-		}
-		float again = 0;
+	om_i64 row = blockIdx.x, p = at[row * at_step];
+	if (p < 0)
+		return;
+	om_i64 place = om_attend_place(table + row * table_row, p, blocks, places, table_step);
+	if (place < 0) {
+		if (t == 0)
+			om_fail(status, where, OM_OUT_OF_RANGE);
+		return;
+	}
+	float again = 0;
 #pragma unroll 1
-		for (om_i64 r = row + 1 + t; r < rows; r += THREADS)
-			if (om_attend_place(table + r * table_row, at[r * at_step], blocks, places, table_step) == place)
-				again = 1;
-		for (int apart = 16; apart > 0; apart /= 2)
-			again += __shfl_xor_sync(0xffffffffu, again, apart);
-		__syncthreads();
-		if (t % 32 == 0)
-			taken[t / 32] = again > 0;
-		__syncthreads();
-		bool last = true;
+	for (om_i64 r = row + 1 + t; r < rows; r += THREADS)
+		if (om_attend_place(table + r * table_row, at[r * at_step], blocks, places, table_step) == place)
+			again = 1;
+	for (int apart = 16; apart > 0; apart /= 2)
+		again += __shfl_xor_sync(0xffffffffu, again, apart);
+	if (t % 32 == 0)
+		taken[t / 32] = again > 0;
+	__syncthreads();
 #pragma unroll
-		for (int w = 0; w < WARPS; w++)
-			last = last && !taken[w];
-		if (!last)
-			continue;
+	for (int w = 0; w < WARPS; w++)
+		if (taken[w])
+			return;
 #pragma unroll 1
-		for (om_i64 i = t; i < groups * width; i += THREADS) {
-			om_i64 g = i / width, d = i - g * width;
-			om_store_f(cache, place * groups * width + i, cache_type, om_load_f(x, row * x_row + g * x_head + d * x_step, type));
-		}
+	for (om_i64 i = t; i < groups * width; i += THREADS) {
+		om_i64 g = i / width, d = i - g * width;
+		om_store_f(cache, place * groups * width + i, cache_type, om_load_f(x, row * x_row + g * x_head + d * x_step, type));
 	}
 }
 
