@@ -89,6 +89,9 @@ func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 				in[j] = operand{dtype: g.Values[o.Value].DType, layout: o.Layout}
 			}
 		}
+		if op.Attrs.Bool(graph.RowsAlone) { // it chooses by the number of rows
+			continue
+		}
 		var p product
 		switch op.Kind {
 		case "linear":

@@ -41,6 +41,8 @@ const (
 	processors = 108
 	// leastPart is how many terms a part has at least, mostParts how many parts there are.
 	leastPart, mostParts = 256, 16
+	// fewParts is how many parts there are at most where rows are to be alone: many rows have room for the sums of as many.
+	fewParts = 4
 	// partDepth divides the number of terms of a part: the most terms that a kernel takes at a time.
 	partDepth = 32
 )
@@ -60,16 +62,41 @@ func divide(list []blocking, count, m, n, k int64) division {
 		d := division{blocking: b, blocks: count * ceilDiv(m, b.rows) * ceilDiv(n, b.columns), part: k, parts: 1}
 		if d.blocks < processors {
 			// Sums of parts are written and read again; that is to be less than the factors are.
-			most := min(2*processors/d.blocks, k/leastPart, mostParts, (m+n)*k/(2*m*n))
-			if most > 1 {
-				d.part = ceilDiv(ceilDiv(k, most), partDepth) * partDepth
-				d.parts = ceilDiv(k, d.part)
-			}
+			d.cut(k, min(2*processors/d.blocks, k/leastPart, mostParts, (m+n)*k/(2*m*n)))
 		}
 		d.blocks *= d.parts
-		cost := float64(ceilDiv(d.blocks, processors)*b.rows*b.columns) / float64(d.parts) / b.speed
-		if best.blocks == 0 || cost < bestCost {
+		if cost := d.cost(); best.blocks == 0 || cost < bestCost {
 			best, bestCost = d, cost
+		}
+	}
+	return best
+}
+
+// cut cuts k terms into so many parts at most.
+func (d *division) cut(k, most int64) {
+	if most > 1 {
+		d.part = ceilDiv(ceilDiv(k, most), partDepth) * partDepth
+		d.parts = ceilDiv(k, d.part)
+	}
+}
+
+// cost is how long a GPU takes, in no unit.
+func (d *division) cost() float64 {
+	return float64(ceilDiv(d.blocks, processors)*d.rows*d.columns) / float64(d.parts) / d.speed
+}
+
+// divideAlone is divide where a row's bits are not to depend on how many there are: the terms are cut as if there were one row.
+// Blocks of every size of a list sum up in the same order.
+func divideAlone(list []blocking, count, m, n, k int64) division {
+	var best division
+	for _, b := range list {
+		d := division{blocking: b, part: k, parts: 1}
+		if blocks := ceilDiv(n, list[len(list)-1].columns); blocks < processors {
+			d.cut(k, min(2*processors/blocks, k/leastPart, fewParts))
+		}
+		d.blocks = count * ceilDiv(m, b.rows) * ceilDiv(n, b.columns) * d.parts
+		if best.blocks == 0 || d.cost() < best.cost() {
+			best = d
 		}
 	}
 	return best
@@ -77,7 +104,11 @@ func divide(list []blocking, count, m, n, k int64) division {
 
 // divideColumns divides n of the columns that a product has which is whole as divide does that: sums have the same order.
 func divideColumns(list []blocking, count, m, n, k int64, a graph.Attrs) division {
-	d := divide(list, count, m, int64(rewrite.WholeColumns(a, int(n))), k)
+	way := divide
+	if a.Bool(graph.RowsAlone) {
+		way = divideAlone
+	}
+	d := way(list, count, m, int64(rewrite.WholeColumns(a, int(n))), k)
 	d.blocks = count * ceilDiv(m, d.rows) * ceilDiv(n, d.columns) * d.parts
 	return d
 }

@@ -1,6 +1,10 @@
 package cuda
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/optimem/optimem/graph"
+)
 
 // TestDivide: large products have large blocks, small ones small blocks, and few results of many terms have parts that
 // cover the terms once.
@@ -38,5 +42,34 @@ func TestDivide(t *testing.T) {
 		if most := 2 * (c.m + c.n) * c.k; d.partsBytes(c.m*c.n) > most {
 			t.Errorf("%d bytes for parts", d.partsBytes(c.m*c.n))
 		}
+	}
+}
+
+// TestDivideAlone: where rows are to be alone, terms are cut into the same parts for any number of rows and whatever blocks there
+// are, and large products of few rows are cut.
+func TestDivideAlone(t *testing.T) {
+	alone, most := graph.Attrs{graph.RowsAlone: true}, int64(0)
+	for _, list := range [][]blocking{floatBlocks, tensorBlocks, weightBlocks} {
+		for _, n := range []int64{1, 70, 600, 4096, 14000, 150000} {
+			for _, k := range []int64{1, 77, 520, 1300, 4096, 14336} {
+				one := divideColumns(list, 1, 1, n, k, alone)
+				most = max(most, one.parts)
+				if one.part*one.parts < k || one.part*(one.parts-1) >= k {
+					t.Errorf("%d parts of %d terms are not %d", one.parts, one.part, k)
+				}
+				for _, m := range []int64{2, 9, 16, 33, 64, 130, 300, 512} {
+					d := divideColumns(list, 1, m, n, k, alone)
+					if d.part != one.part || d.parts != one.parts {
+						t.Errorf("%d × %d × %d: %d parts of %d terms, of one row %d of %d", m, k, n, d.parts, d.part, one.parts, one.part)
+					}
+					if want := ceilDiv(m, d.rows) * ceilDiv(n, d.columns) * d.parts; d.blocks != want {
+						t.Errorf("%d × %d × %d: %d blocks, want %d", m, k, n, d.blocks, want)
+					}
+				}
+			}
+		}
+	}
+	if most != fewParts {
+		t.Errorf("%d parts at most, want %d", most, fewParts)
 	}
 }

@@ -43,6 +43,12 @@
 // float32 that may be rounded; decode.cu is for up to sixteen queries over many keys: the keys are split among blocks
 // and a second launch combines the parts. attention.cu takes the rest.
 //
+// Attention over caches (attend.cu): one launch writes the keys of all rows to their places, one the values, then a block
+// attends for each head of each row, in spans of 256 positions that are put together in order. Where that makes few blocks,
+// each span has its own, and another launch puts them together: the bits are the same. In programs with caches
+// ([graph.RowsAlone]) products are computed by blocks for any number of rows, their terms split as for one row, so that a
+// row's bits depend on no other row.
+//
 // Rows: softmax and norms keep a row of up to 8192 elements in registers of a warp or a block and read it once.
 // Reductions over strided elements read neighbouring outputs together; a few long rows are split, with a second launch.
 //

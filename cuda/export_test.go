@@ -78,3 +78,10 @@ func Blocks(to device.Stream, x, y, z int64) error {
 
 // ArrangeAll is Arrange that takes every region.
 func ArrangeAll(g *graph.Graph) *graph.Graph { return arrange(g, true) }
+
+// AttendingFrom sets from how many heads of rows on attention over caches has one block for each, until it is undone.
+func AttendingFrom(n int64) (undo func()) {
+	before := enoughAttending
+	enoughAttending = n
+	return func() { enoughAttending = before }
+}

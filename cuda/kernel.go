@@ -39,6 +39,7 @@ var families = []map[graph.Kind]kernel{
 	convKernels,
 	rowKernels,
 	attentionKernels,
+	attendKernels,
 	poolKernels,
 	indexKernels,
 	resampleKernels,

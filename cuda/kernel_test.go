@@ -16,7 +16,6 @@ var withoutKernel = map[graph.Kind]string{
 	"lu_factor": "each column waits for the one before",
 	"lu_solve":  "each row waits for the one before",
 	"experts":   "a kernel of it is yet to be written: the CPU beside the GPU computes it",
-	"attend":    "a kernel of it is yet to be written: the CPU beside the GPU computes it",
 	"roi_align": inDetectors, "roi_pool": inDetectors, "deform_columns": inDetectors, "nms": inDetectors, "heatmap_peaks": inDetectors,
 }
 

@@ -88,6 +88,11 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 	attention := func(queries, keys, width, values int) *graph.Graph {
 		return attends(graph.Attrs{}, queries, keys, width, values)
 	}
+	defer cuda.AttendingFrom(1)() // a block has several spans
+	caches := func(rows []place, values int) *graph.Graph {
+		c, before := attendCase{heads: 1, groups: 1, width: 16, values: values}.filled()
+		return loweredOp(t, graph.Op{Kind: "attend", Attrs: c.attrs()}, c.in(rows, before)).Graph
+	}
 	for kernel, graphs := range map[string][]*graph.Graph{
 		"om_product_f32_16": {one(func(w *written) graph.Operand {
 			return w.op("linear", nil, w.constant(false, 15, 40), w.constant(false, 70, 40), w.constant(false, 70))
@@ -129,6 +134,8 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"om_flash_64":          {attention(20, 70, 40, 33)},
 		"om_flash_256":         {attention(20, 40, 140, 136)},
 		"om_attention_split_8": {attention(3, 8300, 8, 8)},
+		"om_attend":            {caches([]place{{0, 530}}, 16), caches([]place{{0, 530}}, 100)},
+		"om_attend_write":      {caches([]place{{0, 20}, {0, 20}}, 16)},
 		"om_flash_bf16_64":     {attends(graph.Attrs{"precision": "bf16"}, 20, 130, 32, 64)},
 	} {
 		t.Run(kernel, func(t *testing.T) {

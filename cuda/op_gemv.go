@@ -34,6 +34,9 @@ func narrowBias(in []graph.Spec) bool {
 // byGemv reports whether a linear of m rows may be computed by lines of its weight: must says that it is, however its
 // operands lie.
 func byGemv(in []graph.Spec, m int64, a graph.Attrs) (may, must bool) {
+	if a.Bool(graph.RowsAlone) { // blocks sum in the same order for any number of rows
+		return false, false
+	}
 	if narrowWeight(in) {
 		return m <= mostNarrowRows, m <= mostNarrowRows
 	}
@@ -41,16 +44,18 @@ func byGemv(in []graph.Spec, m int64, a graph.Attrs) (may, must bool) {
 }
 
 // readNarrow reports whether a linear is computed with its narrow weight as it is, its rows not rounded either.
-func readNarrow(in, _ []graph.Spec, _ graph.Attrs) bool {
+func readNarrow(in, _ []graph.Spec, a graph.Attrs) bool {
 	_, m, _, _ := productSizes("linear", in)
-	return narrowWeight(in) && m <= mostNarrowRows
+	_, must := byGemv(in, m, a)
+	return must
 }
 
 // widensInBlocks reports whether a linear of many rows has a narrow weight that is widened on the way to where its blocks
 // multiply: by kernels/tensor_weights.cu, or kernels/weights_f32.cu where rows are float32 and not rounded.
 func widensInBlocks(in []graph.Spec, a graph.Attrs) bool {
 	_, m, _, _ := productSizes("linear", in)
-	return in[1].DType != in[0].DType && narrowWeight(in) && m > mostNarrowRows && in[0].DType != tensor.Float64
+	_, must := byGemv(in, m, a)
+	return in[1].DType != in[0].DType && narrowWeight(in) && !must && in[0].DType != tensor.Float64
 }
 
 // widensForTensorCores reports whether such a linear is one of tensor cores: a GPU without them widens the weight in memory.

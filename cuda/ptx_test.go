@@ -48,6 +48,8 @@ func TestCommittedPTX(t *testing.T) {
 		compareChannelsLast(t, dev, "each channel", "f16", "tf32")
 	})
 	t.Run("attention", func(t *testing.T) { compareAttention(t, dev) })
+	t.Run("attend", func(t *testing.T) { compareAttend(t, dev) })
+	t.Run("rows alone", func(t *testing.T) { compareAlone(t, dev) })
 	t.Run("gemv", func(t *testing.T) { compareGemv(t, dev) })
 	t.Run("rows", func(t *testing.T) { compareRows(t, dev) })
 	t.Run("moved", func(t *testing.T) { compareMoved(t, dev) })

@@ -367,24 +367,30 @@ func TestCachesHaveOneSide(t *testing.T) {
 	}
 }
 
-// TestGPUsHaveNoAttention over caches yet, and say so.
-func TestGPUsHaveNoAttention(t *testing.T) {
+// TestGPUsHaveNoAttentionOfBytes: what a GPU attends to is in floats; of caches of int8 the CPU beside it does, or nobody.
+func TestGPUsHaveNoAttentionOfBytes(t *testing.T) {
 	m, err := machine.Open(machine.Options{Device: "cuda", Absent: true, MemoryBytes: 1 << 30, Ops: graph.Standard(), CUDALibrary: "/nowhere"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	g := smallDecoder().graph(2)
-	if _, err := m.Compile(t.Context(), g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Page}); !errors.Is(err, graph.ErrUnsupported) {
-		t.Errorf("%v, want that it is not supported", err)
-	}
-	c, err := m.Compile(t.Context(), g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Auto})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, op := range c.Graph.Ops {
-		if onHost := c.HostOps[i]; onHost != (op.Kind == "attend") {
-			t.Errorf("%s: on the host %v", op.Kind, onHost)
+	for _, cache := range []tensor.DType{tensor.Int8, tensor.BFloat16} {
+		d := decoders[0]
+		d.cache = cache
+		g := d.filled().graph(2)
+		_, err := m.Compile(t.Context(), g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Page})
+		if want := cache == tensor.Int8; errors.Is(err, graph.ErrUnsupported) != want || err != nil != want {
+			t.Errorf("%v: %v", cache, err)
+		}
+		c, err := m.Compile(t.Context(), g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Auto})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, op := range c.Graph.Ops {
+			onHost := i < len(c.HostOps) && c.HostOps[i]
+			if want := op.Kind == "attend" && cache == tensor.Int8; onHost != want {
+				t.Errorf("%v: %s: on the host %v", cache, op.Kind, onHost)
+			}
 		}
 	}
 }

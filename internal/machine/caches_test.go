@@ -138,8 +138,8 @@ func (d *decoder) graph(rows int) *graph.Graph {
 		k := heads(linear(path+".k", y, d.groups*d.each), d.groups)
 		v := heads(linear(path+".v", y, d.groups*d.each), d.groups)
 		places := (3*d.blocks + d.spare) * graph.BlockRows
-		keys := g.Whole(g.AddCache(path+".keys", d.cache, tensor.Shape{places, d.groups, d.each}))
-		values := g.Whole(g.AddCache(path+".values", d.cache, tensor.Shape{places, d.groups, d.each}))
+		keys := g.Whole(g.AddCache(path+".keys", d.cache, tensor.Shape{places, d.groups, graph.CacheWidth(d.cache, d.each)}))
+		values := g.Whole(g.AddCache(path+".values", d.cache, tensor.Shape{places, d.groups, graph.CacheWidth(d.cache, d.each)}))
 		y = emit("attend", graph.Attrs{"scale": 0.4, "window": d.window}, q, k, v, keys, values, at, tables)
 		y.Layout = tensor.Contiguous(rows, d.heads*d.each)
 		x = emit("add", nil, x, linear(path+".o", y, d.width))
@@ -166,16 +166,19 @@ type session struct {
 
 func (d *decoder) open(t *testing.T, device string, threads int, mode plan.Mode, memory int64) *session {
 	t.Helper()
-	m, err := machine.Open(machine.Options{
-		Device: device, Threads: threads, Ops: graph.Standard(), MemoryBytes: memory,
-	})
+	return d.openWith(t, mode, machine.Options{Device: device, Threads: threads, Ops: graph.Standard(), MemoryBytes: memory})
+}
+
+func (d *decoder) openWith(t *testing.T, mode plan.Mode, mo machine.Options) *session {
+	t.Helper()
+	m, err := machine.Open(mo)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &session{t: t, d: d, m: m, plans: make(map[int]*plan.Plan)}
 	dev := m.Device()
 	s.o = search.Options{
-		Mode: mode, Target: dev.Target, MemoryBytes: memory, Rates: dev.Rates, Lower: dev.Lower, HostLower: dev.HostLower,
+		Mode: mode, Target: dev.Target, MemoryBytes: mo.MemoryBytes, Rates: dev.Rates, Lower: dev.Lower, HostLower: dev.HostLower,
 	}
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {

@@ -1,0 +1,120 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/tensor"
+)
+
+// attendKernels are attention over caches that the op itself adds to: kernels/attend.cu.
+var attendKernels = map[graph.Kind]kernel{
+	"attend": {supports: supportsAttend, work: attendWork, launch: launchAttend},
+}
+
+// The constants of kernels/attend.cu: the threads of a block, the positions of a span, and the widest heads.
+const (
+	attendThreads = 128
+	attendSpan    = 256
+	widestAttend  = 1024
+)
+
+// enoughAttending is how many heads of rows fill a GPU: fewer have a block for each span of their positions. Either way the bits
+// are the same.
+var enoughAttending int64 = 512
+
+// supportsAttend takes single precision and halves, and caches of them.
+func supportsAttend(in, _ []graph.Spec, _ graph.Attrs) error {
+	for _, s := range []graph.Spec{in[0], in[3]} {
+		if s.DType != tensor.Float32 && !isHalf(s.DType) {
+			return fmt.Errorf("it takes floats of 32 bits and halves, not %v", s.DType)
+		}
+	}
+	if widest := max(in[0].Shape[2], in[2].Shape[2]); widest > widestAttend {
+		return fmt.Errorf("heads are %d wide, it takes %d", widest, widestAttend)
+	}
+	return nil
+}
+
+// attendParts returns into how many parts each head of a row is cut.
+func attendParts(q, table tensor.Shape) int64 {
+	spans := ceilDiv(int64(table[1])*graph.BlockRows, attendSpan)
+	if int64(q[0])*int64(q[1]) >= enoughAttending {
+		return 1
+	}
+	return max(spans, 1)
+}
+
+// attendFound is the memory for what parts find.
+func attendFound(q, v, table tensor.Shape) int64 {
+	parts := attendParts(q, table)
+	if parts == 1 {
+		return 0
+	}
+	return int64(q[0]) * int64(q[1]) * parts * int64(v[2]+2) * 4
+}
+
+func attendWork(in, _ []graph.Spec, _ graph.Attrs) int64 {
+	return ceilDiv(attendFound(in[0].Shape, in[2].Shape, in[6].Shape), alignBytes) * alignBytes
+}
+
+// launchAttend writes keys and values to their places, then has every row attend.
+func launchAttend(l *launch) error {
+	q, k, v, at, table := l.in[0], l.in[1], l.in[2], l.in[5], l.in[6]
+	if q.shape()[0] == 0 {
+		return nil
+	}
+	if err := l.writeCache(l.in[3], k); err != nil {
+		return err
+	}
+	if err := l.writeCache(l.in[4], v); err != nil {
+		return err
+	}
+	if l.out[0].size() == 0 {
+		return nil
+	}
+	sinks, found, parts := l.optional(7), span{}, attendParts(q.shape(), table.shape())
+	if bytes := attendFound(q.shape(), v.shape(), table.shape()); bytes > 0 {
+		found = l.work.slice(0, bytes)
+	}
+	sinkStep := 0
+	if !sinks.absent() {
+		sinkStep = sinks.layout.Strides[0]
+	}
+	units := int64(q.shape()[0]) * int64(q.shape()[1])
+	c := l.call("om_attend").write(l.out[0])
+	if found.bytes > 0 {
+		c.scratch(found)
+	} else {
+		c.i64(0)
+	}
+	c.read(q).read(l.in[3]).read(l.in[4]).read(at).read(table).read(sinks)
+	c.i32(dtypeCodes[q.dtype]).i32(dtypeCodes[l.in[3].dtype])
+	c.ints(17, q.shape()[0], q.shape()[1], k.shape()[1], q.shape()[2], v.shape()[2], table.shape()[1],
+		l.in[3].shape()[0]/graph.BlockRows, q.layout.Strides[0], q.layout.Strides[1], q.layout.Strides[2], at.layout.Strides[0],
+		table.layout.Strides[0], table.layout.Strides[1], sinkStep, l.attrs.Int("window"), l.attrs.Int("chunk"), int(parts))
+	c.f32(float32(l.attrs.Float("scale"))).f32(float32(l.attrs.Float("softcap"))).status()
+	if err := c.grid(dims{units * parts, 1, 1}, dims{attendThreads, 1, 1}, 0); err != nil || found.bytes == 0 {
+		return err
+	}
+	c = l.call("om_attend_spans").write(l.out[0]).scratch(found).read(at).read(sinks).i32(dtypeCodes[q.dtype])
+	c.i64(int64(q.shape()[1])).i64(int64(v.shape()[2])).i64(int64(at.layout.Strides[0])).i64(int64(sinkStep)).i64(parts)
+	return c.grid(dims{units, 1, 1}, dims{attendThreads, 1, 1}, 0)
+}
+
+// writeCache writes rows of keys or of values to their places in a cache.
+func (l *launch) writeCache(cache, x operand) error {
+	if x.size() == 0 {
+		return nil
+	}
+	at, table := l.in[5], l.in[6]
+	c := l.call("om_attend_write").write(cache).read(x).read(at).read(table)
+	c.i32(dtypeCodes[cache.dtype]).i32(dtypeCodes[x.dtype])
+	for _, n := range []int{
+		x.shape()[0], x.shape()[1], x.shape()[2], table.shape()[1], cache.shape()[0] / graph.BlockRows, x.layout.Strides[0],
+		x.layout.Strides[1], x.layout.Strides[2], at.layout.Strides[0], table.layout.Strides[0], table.layout.Strides[1],
+	} {
+		c.i64(int64(n))
+	}
+	return c.status().grid(dims{int64(x.shape()[0]), 1, 1}, dims{attendThreads, 1, 1}, 0)
+}

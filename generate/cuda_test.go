@@ -1,0 +1,62 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package generate_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/optimem/optimem/cuda/sim"
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// TestTextOnGPU: the simulated GPU gives the CPU's tokens, whatever requests are beside them, whether weights stay or are paged,
+// and attends itself, or, where keys and values are bytes, has the CPU beside it do so; nothing races.
+func TestTextOnGPU(t *testing.T) {
+	const requests = 12
+	want := make(map[tensor.DType][][]int)
+	for _, kv := range []tensor.DType{tensor.Float32, tensor.Int8} {
+		alone := engine(t, generate.Options{KV: kv})
+		for i := range requests {
+			got, err := alone.Generate(t.Context(), request(i), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[kv] = append(want[kv], got.Tokens)
+		}
+	}
+	for _, c := range []struct {
+		mode     plan.Mode
+		settings string
+		rows     int
+		kv       tensor.DType
+	}{
+		{plan.Resident, "order=lazy:1", 0, tensor.Float32}, {plan.Page, "order=lazy:2", 5, tensor.Float32},
+		{plan.Auto, "order=threads", 0, tensor.Float32}, {plan.Auto, "order=lazy:3", 0, tensor.Int8},
+	} {
+		t.Run(fmt.Sprintf("%s %v", c.mode, c.kv), func(t *testing.T) {
+			lib := sim.New(t, "memory=64M "+c.settings)
+			t.Cleanup(func() { lib.Check(t) }) // after the engine is closed
+			e := engine(t, generate.Options{
+				Session: runtime.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: c.mode}, Sequences: 3, Rows: c.rows, KV: c.kv,
+			})
+			var wait sync.WaitGroup
+			for i, want := range want[c.kv] {
+				wait.Go(func() {
+					got, err := e.Generate(t.Context(), request(i), nil)
+					if err != nil {
+						t.Errorf("request %d: %v", i, err)
+					} else if !slices.Equal(got.Tokens, want) {
+						t.Errorf("request %d: %v, want %v", i, got.Tokens, want)
+					}
+				})
+			}
+			wait.Wait()
+		})
+	}
+}

@@ -1,0 +1,106 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package transformers_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/optimem/optimem/cuda/sim"
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	optimem "github.com/optimem/optimem/runtime"
+)
+
+// TestTextsOnGPU: the simulated GPU alone, too, writes what transformers writes, one prompt beside another.
+func TestTextsOnGPU(t *testing.T) {
+	const prompts, tokens = 3, 24
+	for i, r := range recordedTexts(t) {
+		if testing.Short() && i%4 != 0 {
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			model, err := models.Build(r.folder(t), models.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lib := sim.New(t, "memory=64M order=lazy:7")
+			engine, err := generate.New(t.Context(), model, generate.Options{
+				Session: optimem.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: plan.Page}, Context: 352, Sequences: 2, Rows: 64,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wait sync.WaitGroup
+			for i, run := range r.Runs[:prompts] {
+				wait.Go(func() {
+					got, err := engine.Generate(t.Context(), generate.Request{Prompt: run.Prompt, MaxTokens: tokens}, nil)
+					if err != nil {
+						t.Errorf("prompt %d: %v", i, err)
+						return
+					}
+					if want := run.Tokens[:min(tokens, len(run.Tokens))]; !slices.Equal(got.Tokens, want) {
+						t.Errorf("prompt %d of %d tokens: %s", i, len(run.Prompt), firstOther(got.Tokens, want))
+					}
+				})
+			}
+			wait.Wait()
+			if err := engine.Close(); err != nil {
+				t.Error(err)
+			}
+			lib.Check(t)
+		})
+	}
+}
+
+// TestStepsOnGPU: so do the logits of texts that are read in parts, of families that attend in ways of their own: those without
+// short are all.
+func TestStepsOnGPU(t *testing.T) {
+	few := []string{"bloom_six", "cohere2", "falcon_alibi", "gemma3", "mpt_clipped"}
+	for _, r := range recordedDecoders(t) {
+		if testing.Short() && !slices.Contains(few, r.Name) {
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			model, err := models.Build(r.folder(t), models.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens := make([]int64, 40)
+			for i := range tokens {
+				tokens[i] = int64(i*i*7+5*i) % 96
+			}
+			lib := sim.New(t, "memory=64M order=lazy:8")
+			t.Cleanup(func() { lib.Check(t) }) // after the session is closed
+			want := newStepper(t, model, 40, optimem.Options{}).feed(t, tokens)
+			s := newStepper(t, model, 40, optimem.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: plan.Page})
+			var got []float32
+			for _, part := range [][]int64{tokens[:21], tokens[21:22], tokens[22:]} {
+				got = append(got, s.feed(t, part)...)
+			}
+			near(t, "40 tokens", got, want)
+		})
+	}
+}
+
+// TestExpertsBesideGPU: of models whose layers of experts have no kernel the CPU beside the GPU computes those, and what it gives is
+// near what it computes alone.
+func TestExpertsBesideGPU(t *testing.T) {
+	for _, kind := range []string{"gpt_oss", "deepseek_v3"} {
+		t.Run(kind, func(t *testing.T) {
+			r := &recordedOf(t, kind)[0]
+			model, err := models.Build(r.folder(t), models.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lib := sim.New(t, "memory=64M order=lazy:9")
+			t.Cleanup(func() { lib.Check(t) }) // after the session is closed
+			tokens := r.Greedy[:20]
+			want := newStepper(t, model, 64, optimem.Options{}).feed(t, tokens)
+			got := newStepper(t, model, 64, optimem.Options{Device: "cuda", CUDALibrary: lib.Path}).feed(t, tokens)
+			near(t, "20 tokens", got, want)
+		})
+	}
+}
