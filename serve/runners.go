@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/optimem/optimem/embed"
 	"github.com/optimem/optimem/generate"
@@ -133,6 +135,14 @@ func (r *Registry) openModel(f found, place, arch string) (_ *loader.Checkpoint,
 			return nil, nil, done, err
 		}
 		done = append(done, build.Code.Close)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.settings.Adapters)) {
+		a, err := loader.OpenAdapter(r.ctx, filepath.Join(r.dir, filepath.FromSlash(f.settings.folder), f.settings.Adapters[name]), opts)
+		if err != nil {
+			return nil, nil, done, fmt.Errorf("adapter %s: %w", name, err)
+		}
+		done = append(done, a.Close)
+		build.Adapters = append(build.Adapters, models.Adapter{Name: name, Checkpoint: a})
 	}
 	model, err := models.Build(ckpt, build)
 	return ckpt, model, done, err

@@ -32,8 +32,13 @@ type settings struct {
 	Context   int    `json:"context"`
 	Sequences int    `json:"sequences"`
 	KV        string `json:"kv"`
+	// Adapters are folders of adapters beside model.json, by the names under which requests ask for them: MODEL:NAME.
+	Adapters map[string]string `json:"adapters"`
 	// OnDemand opens the model with the first request, and not at the start.
 	OnDemand bool `json:"on_demand"`
+
+	// folder is where model.json is.
+	folder string
 }
 
 // A size is a number of bytes, or a text such as "2GiB".
@@ -70,6 +75,15 @@ func readSettings(root *os.Root, name string) (settings, error) {
 	bad := func(format string, args ...any) (settings, error) {
 		return settings{}, fmt.Errorf("%s: %s", path.Base(name), fmt.Sprintf(format, args...))
 	}
+	s.folder = path.Dir(name)
+	for adapter, folder := range s.Adapters {
+		if !modelName.MatchString(adapter) || !modelName.MatchString(folder) {
+			return bad("adapters: %q: %q is no name of a folder beside it", adapter, folder)
+		}
+		if err := checkAdapter(root, path.Join(s.folder, folder)); err != nil {
+			return bad("adapters: %q: %v", adapter, err)
+		}
+	}
 	for _, a := range s.Aliases {
 		if !modelName.MatchString(a) {
 			return bad("aliases: %q is no name", a)
@@ -95,4 +109,23 @@ func readSettings(root *os.Root, name string) (settings, error) {
 		return bad("a number is below zero")
 	}
 	return s, nil
+}
+
+// checkAdapter reports whether a folder has an adapter, and no file that is a link out of the directory.
+func checkAdapter(root *os.Root, folder string) error {
+	entries, err := readDir(root, folder)
+	if err != nil {
+		return err
+	}
+	adapter := false
+	for _, e := range entries {
+		if _, err := root.Stat(path.Join(folder, e.Name())); err != nil {
+			return outside(err)
+		}
+		adapter = adapter || e.Name() == "adapter_config.json"
+	}
+	if !adapter {
+		return fmt.Errorf("%s is no folder of an adapter: it has no adapter_config.json", path.Base(folder))
+	}
+	return nil
 }

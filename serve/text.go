@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -63,6 +66,13 @@ func (t *textRunner) infer(ctx context.Context, c *call) error {
 		default:
 			return refuse(400, "parameter %q is no number", key)
 		}
+	}
+	switch adapter := c.request.Parameters["adapter"].(type) {
+	case nil:
+	case string:
+		r.Request.Adapter = adapter
+	default:
+		return refuse(400, "parameter \"adapter\" is no text")
 	}
 	result, err := t.Pieces(ctx, r, func(generate.Piece) error { return nil })
 	if err != nil {
@@ -202,6 +212,9 @@ func (t texts) List(context.Context) ([]openai.Model, error) {
 		f := s.versions[len(s.versions)-1].what()
 		if f.kind == Text || f.kind == Embeddings {
 			all = append(all, openai.Model{ID: s.name, Created: t.r.began})
+			for _, adapter := range slices.Sorted(maps.Keys(f.settings.Adapters)) {
+				all = append(all, openai.Model{ID: s.name + ":" + adapter, Created: t.r.began})
+			}
 		}
 	}
 	return all, nil
@@ -239,14 +252,39 @@ func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*
 	return nil, nil, &openai.Error{Status: e.Status, Type: "invalid_request_error", Code: strconv.Itoa(e.Status), Message: e.Msg}
 }
 
-// Writer lends a model that writes.
+// Writer lends a model that writes: MODEL, or MODEL:ADAPTER.
 func (t texts) Writer(ctx context.Context, need openai.Need) (*openai.WriterLease, error) {
-	i, release, err := t.lend(ctx, need.Model, Text, "write text")
+	name, adapter, adapted := strings.Cut(need.Model, ":")
+	i, release, err := t.lend(ctx, name, Text, "write text")
+	var missing *openai.NotFoundError
+	if errors.As(err, &missing) {
+		missing.Model = need.Model
+	}
 	if err != nil {
 		return nil, err
 	}
 	model := i.runner.(*textRunner)
-	return &openai.WriterLease{Writer: model.Writer, Defaults: &model.defaults, Release: release}, nil
+	lease := &openai.WriterLease{Writer: model.Writer, Defaults: &model.defaults, Release: release}
+	if adapted {
+		if !slices.Contains(model.Engine().Adapters(), adapter) {
+			release()
+			return nil, &openai.NotFoundError{Model: need.Model}
+		}
+		lease.Writer = adaptedWriter{model.Writer, adapter}
+	}
+	return lease, nil
+}
+
+// An adaptedWriter writes with an adapter.
+type adaptedWriter struct {
+	*generate.Writer
+	adapter string
+}
+
+// Pieces writes with the adapter.
+func (w adaptedWriter) Pieces(ctx context.Context, r generate.TextRequest, got func(generate.Piece) error) (*generate.TextResult, error) {
+	r.Request.Adapter = w.adapter
+	return w.Writer.Pieces(ctx, r, got)
 }
 
 // Embedder lends a model that makes vectors.
