@@ -9,10 +9,13 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"time"
 
+	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/oip"
+	"github.com/optimem/optimem/tensor"
 )
 
 // Infer asks a model for tensors, as a request by a protocol does: it is admitted, waits, and shares a pass. What is wrong is an
@@ -53,6 +56,84 @@ func (r *Registry) Inputs(ctx context.Context, model string) (inputs []models.Po
 		return nil, 0, refuse(http.StatusNotImplemented, "model %q takes no tensors", model)
 	}
 	return m.model.Inputs(), m.join, nil
+}
+
+// A Writing is how a model writes.
+type Writing struct {
+	// Context is how many tokens a text has at most, KV the dtype of its keys and values.
+	Context int
+	KV      tensor.DType
+	// Sequences is how many texts of a full context are written at once.
+	Sequences int
+	// Chat says that there is a chat template.
+	Chat bool
+	// Defaults are what the model's files say, whatever [Options.Defaults] makes of them.
+	Defaults generate.Defaults
+}
+
+// Writing opens a model that writes and tells how it does.
+func (r *Registry) Writing(ctx context.Context, model string) (w Writing, err error) {
+	v, err := r.find(model, "")
+	if err != nil {
+		return w, err
+	}
+	i, release, err := v.use(ctx)
+	if err != nil {
+		return w, err
+	}
+	defer release()
+	t, ok := i.runner.(*textRunner)
+	if !ok {
+		return w, refuse(http.StatusNotImplemented, "model %q does not write", model)
+	}
+	return Writing{Context: t.Context(), KV: t.kv, Sequences: t.sequences, Chat: t.HasChat(), Defaults: t.Defaults()}, nil
+}
+
+// Write has a model write, beside the texts that it writes already. The request says all: nothing of it is filled in. What is wrong
+// is an [*Error]; a text is whole, or there is an error.
+func (r *Registry) Write(ctx context.Context, model string, request generate.TextRequest) (result *generate.TextResult, err error) {
+	v, err := r.find(model, "")
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	c := &call{name: model, version: v.number, rows: 1}
+	defer func() {
+		status := 200
+		if err != nil {
+			e := told(ctx, err)
+			if status, result, err = e.Status, nil, e; status == 500 {
+				r.log.Error("a request failed", "model", v.name(), "error", e.Err)
+			}
+		}
+		v.stats.done(c, status, time.Since(begin))
+	}()
+	i, release, err := v.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	t, ok := i.runner.(*textRunner)
+	if !ok {
+		return nil, refuse(http.StatusNotImplemented, "model %q does not write", model)
+	}
+	done, err := r.admit(ctx, v, i)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if _, err := t.Tokens(request); err != nil { // by the request alone: it would be so everywhere
+		return nil, &Error{Status: http.StatusBadRequest, Msg: err.Error(), Err: err}
+	}
+	if result, err = t.Pieces(ctx, request, func(generate.Piece) error { return nil }); err != nil {
+		return nil, err
+	}
+	if result.Finish == generate.FinishCancelled {
+		return nil, context.Canceled
+	}
+	c.queue = min(time.Duration(result.FirstTokenSeconds*float64(time.Second)), time.Since(begin))
+	c.infer = time.Since(begin) - c.queue
+	return result, nil
 }
 
 // Digest is the SHA-256, in hexadecimal, of all files of the newest version of a model, and of the architecture and code that

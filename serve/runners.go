@@ -223,7 +223,7 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 		return nil, err
 	}
 	t.Writer = generate.NewWriter(text, engine)
-	t.defaults = text.Defaults()
+	t.defaults, t.kv, t.sequences = text.Defaults(), opts.KV, opts.Sequences
 	if r.opts.Defaults != nil {
 		t.defaults = r.opts.Defaults(t.defaults)
 	}

@@ -28,6 +28,9 @@ type textRunner struct {
 	passSeconds           float64
 	// defaults are what holds where a request does not say.
 	defaults generate.Defaults
+	// kv is the dtype of keys and values, sequences for how many full contexts there is room.
+	kv        tensor.DType
+	sequences int
 }
 
 func (t *textRunner) ports() (inputs, outputs []portJSON) {

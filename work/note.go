@@ -48,6 +48,8 @@ type told struct {
 	Device string `json:"device"`
 	// Inputs are those of the model.
 	Inputs []Port `json:"inputs"`
+	// Writes says that it is a model that writes: an item of it is a prompt.
+	Writes bool `json:"writes,omitempty"`
 	// Join is how many items share a pass.
 	Join int `json:"join"`
 }
@@ -64,6 +66,11 @@ type Port struct {
 // classOf names those who give the same bits.
 func classOf(files, device string) string {
 	return digest("optimem class 1\n", files, "\n", device, "\n")
+}
+
+// textClassOf names those who write the same texts.
+func textClassOf(files, device string, context int, kv string) string {
+	return digest("optimem text class 1\n", files, "\n", device, "\n", fmt.Sprintf("%d %s\n", context, kv))
 }
 
 func digest(parts ...string) string {
@@ -124,6 +131,23 @@ func poison(format string, args ...any) error { return &poisonError{fmt.Sprintf(
 
 // read reads an input. Its bytes were reserved.
 func (q *Queue) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) {
+	data, err := q.readBytes(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	a, err := npy.Open(bytes.NewReader(data), in.Bytes)
+	if err != nil {
+		return nil, poison("input %.100q: %v", in.Name, err)
+	}
+	t, err := a.Read()
+	if err != nil {
+		return nil, poison("input %.100q: %v", in.Name, err)
+	}
+	return t.Contiguous(), nil
+}
+
+// readBytes reads the object of an input, which is what its name says.
+func (q *Queue) readBytes(ctx context.Context, in noteInput) ([]byte, error) {
 	object, err := q.in.Get(ctx, in.SHA256)
 	if errors.Is(err, jetstream.ErrObjectNotFound) { // or not yet: a replica that answers may be behind
 		return nil, fmt.Errorf("input %.100q is not in the store", in.Name)
@@ -147,15 +171,7 @@ func (q *Queue) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) 
 	if _, _ = sum.Write(data); hex.EncodeToString(sum.Sum(nil)) != in.SHA256 {
 		return nil, poison("input %.100q is not what its name says", in.Name)
 	}
-	a, err := npy.Open(bytes.NewReader(data), in.Bytes)
-	if err != nil {
-		return nil, poison("input %.100q: %v", in.Name, err)
-	}
-	t, err := a.Read()
-	if err != nil {
-		return nil, poison("input %.100q: %v", in.Name, err)
-	}
-	return t.Contiguous(), nil
+	return data, nil
 }
 
 // A letter is a message of the dead-letter stream.

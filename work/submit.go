@@ -26,6 +26,10 @@ type Item struct {
 	Name string
 	// Inputs are the model's, contiguous.
 	Inputs runtime.Values
+	// Prompt is what a model that writes is asked, in the place of Inputs: a JSON object with prompt or messages, and max_tokens,
+	// seed (0 where it is not there), temperature, top_k, top_p, min_p, stop, schema or grammar where they are wanted. An id may be
+	// there, and says nothing. One that cannot be read is an item all the same, which goes to the dead letters.
+	Prompt []byte
 	// Err says that there are no inputs, and why. The item has this as its result.
 	Err error
 }
@@ -74,6 +78,9 @@ var ErrNoWorker = errors.New("no worker with this model was there yet")
 // Inputs tells what inputs a model has, by what workers said of it.
 func (q *Queue) Inputs(ctx context.Context, model string) ([]Port, error) {
 	t, err := q.told(ctx, model)
+	if err == nil && t.Writes {
+		err = fmt.Errorf("model %.100q writes: it takes prompts", model)
+	}
 	return t.Inputs, err
 }
 
@@ -139,22 +146,11 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 		s.tell(r)
 		return context.Cause(ctx)
 	}
-	n := note{Item: item.Name}
-	if len(n.Item) > 1000 {
-		n.Item = n.Item[:1000]
-	}
-	files := make(map[string][]byte)
-	for name, t := range item.Inputs {
-		var b bytes.Buffer
-		if err := npy.Write(&b, t); err != nil {
-			r.Reason = fmt.Sprintf("input %s: %v", name, err)
-			s.tell(r)
-			return context.Cause(ctx)
-		}
-		sum := sha256.Sum256(b.Bytes())
-		object := hex.EncodeToString(sum[:])
-		files[object] = b.Bytes()
-		n.Inputs = append(n.Inputs, noteInput{Name: name, SHA256: object, Bytes: int64(b.Len())})
+	n, files, err := s.note(item)
+	if err != nil {
+		r.Reason = err.Error()
+		s.tell(r)
+		return context.Cause(ctx)
 	}
 	r.Key = n.key(s.told.Class)
 	select {
@@ -185,7 +181,42 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 			return err
 		}
 	}
-	return s.publish(ctx, &n)
+	return s.publish(ctx, n)
+}
+
+// note makes the note of an item, and the objects that it names.
+func (s *submission) note(item Item) (*note, map[string][]byte, error) {
+	n := &note{Item: item.Name}
+	if len(n.Item) > 1000 {
+		n.Item = n.Item[:1000]
+	}
+	files := make(map[string][]byte)
+	add := func(name string, data []byte) {
+		sum := sha256.Sum256(data)
+		object := hex.EncodeToString(sum[:])
+		files[object] = data
+		n.Inputs = append(n.Inputs, noteInput{Name: name, SHA256: object, Bytes: int64(len(data))})
+	}
+	switch {
+	case s.told.Writes && item.Prompt == nil:
+		return nil, nil, errors.New("the model writes: it takes prompts")
+	case !s.told.Writes && item.Prompt != nil:
+		return nil, nil, errors.New("the model takes tensors, and no prompts")
+	case item.Prompt != nil:
+		data := item.Prompt
+		if p, err := parsePrompt(data); err == nil { // else a worker says why not
+			data = p.canonical()
+		}
+		add(promptInput, data)
+	}
+	for name, t := range item.Inputs {
+		var b bytes.Buffer
+		if err := npy.Write(&b, t); err != nil {
+			return nil, nil, fmt.Errorf("input %s: %w", name, err)
+		}
+		add(name, b.Bytes())
+	}
+	return n, files, nil
 }
 
 // store puts an input into the store, where it may be already.

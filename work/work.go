@@ -5,6 +5,8 @@
 // of the model, the device, and the inputs: work that is repeated, because a worker died or was slow, puts the same bits in the
 // same place, so that nothing is lost and nothing is there twice. What cannot be run goes to a dead-letter stream with the reason.
 //
+// Items of a model that writes are prompts, many of which it answers at once; outputs are answers, the same for the same seed.
+//
 // It does not know how a model runs, or what files are.
 //
 //	server, err := work.Embed(dir, "127.0.0.1:4222") // or a server elsewhere
@@ -167,7 +169,7 @@ func (q *Queue) makeStream(ctx context.Context, config jetstream.StreamConfig) (
 // Close ends the connection. Workers and submitters of it end with an error.
 func (q *Queue) Close() { q.conn.Close() }
 
-// Output writes the output of an item, by its key, to w: a safetensors file.
+// Output writes the output of an item, by its key, to w: a safetensors file, or an [Answer] as a line of JSON.
 func (q *Queue) Output(ctx context.Context, key string, w io.Writer) error {
 	var failed error
 	err := patiently(ctx, func() error {

@@ -70,6 +70,12 @@ func hireAt(t *testing.T, at Options, opts WorkerOptions, before func(runtime.Ev
 	if err != nil {
 		t.Fatal(err)
 	}
+	return hireFor(t, at, dir, "digits", opts, before)
+}
+
+// hireFor starts a worker for a directory with one model.
+func hireFor(t *testing.T, at Options, dir, model string, opts WorkerOptions, before func(runtime.Event)) *hand {
+	t.Helper()
 	q, err := Connect(t.Context(), at)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +110,7 @@ func hireAt(t *testing.T, at Options, opts WorkerOptions, before func(runtime.Ev
 		}
 	})
 	for range 1000 {
-		if _, err := h.q.Inputs(t.Context(), "digits"); err == nil {
+		if _, err := h.q.told(t.Context(), model); err == nil {
 			return h
 		} else if !errors.Is(err, ErrNoWorker) {
 			t.Fatal(err)

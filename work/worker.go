@@ -37,7 +37,7 @@ func (p *Progress) since(begun time.Time) time.Duration {
 
 // WorkerOptions say how a worker works. The zero value is right on the CPU, but for Progress.
 type WorkerOptions struct {
-	// Models are those to take work for; nil is all of the registry that take tensors.
+	// Models are those to take work for; nil is all of the registry that take tensors or write text.
 	Models []string
 	// Device is what kind of device computes: its name is part of the outputs' keys, since bits differ by it; "" is "cpu".
 	Device string
@@ -69,8 +69,10 @@ type worker struct {
 // A station is a worker's part for one model.
 type station struct {
 	*worker
-	model    string
-	told     told
+	model string
+	told  told
+	// writing is how a model that writes does.
+	writing  serve.Writing
 	consumer jetstream.Consumer
 	ackWait  time.Duration
 	// slots bounds the items under way: those of a pass, and of the next.
@@ -94,13 +96,13 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 	w := &worker{q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes)}
 	if opts.Models == nil {
 		for _, m := range registry.Models() {
-			if m.Kind == serve.Tensors && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
+			if (m.Kind == serve.Tensors || m.Kind == serve.Text) && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
 				opts.Models = append(opts.Models, m.Name)
 			}
 		}
 	}
 	if len(opts.Models) == 0 {
-		return errors.New("work: no model that takes tensors is ready")
+		return errors.New("work: no model that takes tensors or writes text is ready")
 	}
 	var stations []*station
 	for _, model := range opts.Models {
@@ -122,10 +124,6 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 
 // station tells of a model and opens its consumer.
 func (w *worker) station(ctx context.Context, model string) (*station, error) {
-	inputs, join, err := w.registry.Inputs(ctx, model)
-	if err != nil {
-		return nil, err
-	}
 	files, err := w.registry.Digest(ctx, model)
 	if err != nil {
 		return nil, err
@@ -133,11 +131,11 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 	// "cuda:1" computes as "cuda:0" does.
 	kind, _, _ := strings.Cut(w.opts.Device, ":")
 	kind += "/" + goruntime.GOARCH
-	s := &station{worker: w, model: model, slots: semaphore.NewWeighted(int64(2 * join))}
-	s.told = told{Class: classOf(files, kind), Files: files, Device: kind, Join: join}
-	for _, p := range inputs {
-		s.told.Inputs = append(s.told.Inputs, Port{Name: p.Name, DType: p.DType.String(), Shape: p.Shape, Optional: p.Optional})
+	s := &station{worker: w, model: model, told: told{Files: files, Device: kind}}
+	if err := s.look(ctx); err != nil {
+		return nil, err
 	}
+	s.slots = semaphore.NewWeighted(int64(2 * s.told.Join))
 	s.consumer, err = w.q.stream.Consumer(ctx, s.told.Class)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		s.consumer, err = w.q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
@@ -155,6 +153,33 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 	}
 	_, err = w.q.models.Put(ctx, model, text)
 	return s, err
+}
+
+// look finds out what the model takes, and its class.
+func (s *station) look(ctx context.Context) error {
+	if s.writes() {
+		w, err := s.registry.Writing(ctx, s.model)
+		if err != nil {
+			return err
+		}
+		s.writing, s.told.Writes, s.told.Join = w, true, w.Sequences
+		s.told.Class = textClassOf(s.told.Files, s.told.Device, w.Context, w.KV.String())
+		return nil
+	}
+	inputs, join, err := s.registry.Inputs(ctx, s.model)
+	if err != nil {
+		return err
+	}
+	s.told.Class, s.told.Join = classOf(s.told.Files, s.told.Device), join
+	for _, p := range inputs {
+		s.told.Inputs = append(s.told.Inputs, Port{Name: p.Name, DType: p.DType.String(), Shape: p.Shape, Optional: p.Optional})
+	}
+	return nil
+}
+
+// writes reports whether the model writes.
+func (s *station) writes() bool {
+	return slices.ContainsFunc(s.registry.Models(), func(m serve.Model) bool { return m.Name == s.model && m.Kind == serve.Text })
 }
 
 // take takes items: as many as share a pass, so that the next is full while one runs.
@@ -300,6 +325,9 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 		return err
 	}
 	defer s.memory.Release(2 * need)
+	if s.told.Writes {
+		return s.write(ctx, n, key)
+	}
 	in := make(runtime.Values)
 	for _, x := range n.Inputs {
 		err := patiently(ctx, func() (err error) {

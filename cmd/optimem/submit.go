@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -23,12 +24,14 @@ import (
 const submitLong = `Put files into a queue for workers to run a model over, wait, and gather the outputs in a folder: one .safetensors file for each
 item, and results.jsonl with a line for each, in the order of the files.
 
-An item is a file: .npy, .npz, .safetensors, or a picture with --preprocess. Outputs that are there already, in the folder or the
+An item is a file: .npy, .npz, .safetensors, or a picture with --preprocess. For a model that writes it is a line of a .jsonl file, as
+for 'optimem generate --batch', and answers.jsonl has a line for each, in their order. Outputs that are there already, in the folder or the
 queue, are found: after an interruption the same command goes on where it was. What could not be run has its reason in
 results.jsonl, and does not stop the others.`
 
 const submitExamples = `  optimem submit --nats nats://127.0.0.1:4222 --stream pictures --model digits *.npy -o out/
-  optimem submit --nats nats://127.0.0.1:4222 --stream pictures --model resnet50 *.jpg --preprocess imagenet -o out/`
+  optimem submit --nats nats://127.0.0.1:4222 --stream pictures --model resnet50 *.jpg --preprocess imagenet -o out/
+  optimem submit --nats nats://127.0.0.1:4222 --stream texts --model llama prompts.jsonl -o out/`
 
 // A submitting is one run of 'optimem submit'.
 type submitting struct {
@@ -41,11 +44,16 @@ type submitting struct {
 
 	queue *work.Queue
 	ports []models.Port
-	lines []submitLine
+	// prompts are those of .jsonl files, nil where the files are tensors.
+	prompts *promptFiles
+	lines   []submitLine
 	// bar has a step for each result, missing counts those without an output.
 	bar     *progress
 	missing int
 }
+
+// noResult is what is said of an item after an interruption.
+const noResult = "there is no result yet"
 
 // A submitLine is a line of results.jsonl.
 type submitLine struct {
@@ -111,6 +119,10 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 	if err := s.checkSubmitting(); err != nil {
 		return err
 	}
+	if err := s.openPrompts(); err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, s.prompts.close()) }()
 	if err := os.MkdirAll(s.out, 0o777); err != nil {
 		return err
 	}
@@ -118,31 +130,33 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.queue.Close()
-	ports, err := s.queue.Inputs(ctx, s.name)
+	err = s.findPorts(ctx)
 	if errors.Is(err, work.ErrNoWorker) {
 		return &failure{err: err, code: exitFailed, hints: []string{"start one: optimem worker --nats URL --stream " + s.stream + " DIR"}}
 	}
 	if err != nil {
 		return err
 	}
-	for _, p := range ports {
-		d, _ := tensor.ParseDType(p.DType)
-		s.ports = append(s.ports, models.Port{
-			Name: p.Name, DType: d, Shape: p.Shape, Optional: p.Optional, Dims: make([]string, len(p.Shape)),
-		})
+	items := s.items(ctx)
+	if s.prompts != nil {
+		items = s.prompts.items()
+		if err := s.prompts.begin(s.out); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range s.files {
+			s.lines = append(s.lines, submitLine{File: f})
+		}
 	}
-	for _, f := range s.files {
-		s.lines = append(s.lines, submitLine{File: f})
-	}
-	s.bar = newCounter(s.stderr, "items", int64(len(s.files)))
-	err = s.queue.Submit(ctx, s.name, s.items(ctx), work.SubmitOptions{InFlight: s.inFlight, Again: s.again},
+	s.bar = newCounter(s.stderr, "items", int64(len(s.lines)))
+	err = s.queue.Submit(ctx, s.name, items, work.SubmitOptions{InFlight: s.inFlight, Again: s.again},
 		func(r work.Result) error { return s.take(ctx, r) })
 	s.bar.clear()
 	if err = cmp.Or(s.writeLines(), err); err != nil {
 		return err
 	}
 	if !s.quiet {
-		s.say("done", fmt.Sprintf("%d of %s in %s", len(s.files)-s.missing, counted(len(s.files), "output"), s.out))
+		s.say("done", fmt.Sprintf("%d of %s in %s", len(s.lines)-s.missing, counted(len(s.lines), "output"), s.out))
 	}
 	if s.missing > 0 {
 		return &failure{
@@ -152,6 +166,21 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// findPorts asks for the inputs of a model that takes tensors.
+func (s *submitting) findPorts(ctx context.Context) error {
+	if s.prompts != nil {
+		return nil
+	}
+	ports, err := s.queue.Inputs(ctx, s.name)
+	for _, p := range ports {
+		d, _ := tensor.ParseDType(p.DType)
+		s.ports = append(s.ports, models.Port{
+			Name: p.Name, DType: d, Shape: p.Shape, Optional: p.Optional, Dims: make([]string, len(p.Shape)),
+		})
+	}
+	return err
 }
 
 // items reads the files, one after another.
@@ -185,6 +214,10 @@ func (s *submitting) take(ctx context.Context, r work.Result) error {
 		s.missing++
 		return nil
 	}
+	if s.prompts != nil {
+		line.Output = answersName
+		return s.prompts.keep(r.Index, func(to io.Writer) error { return s.queue.Output(ctx, r.Key, to) })
+	}
 	line.Output = fmt.Sprintf("%06d-%.16s.safetensors", r.Index, r.Key)
 	path := filepath.Join(s.out, line.Output)
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
@@ -198,16 +231,21 @@ func (s *submitting) writeLines() error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	for _, l := range s.lines {
+	for i := range s.lines {
+		l := &s.lines[i]
 		if l.Key == "" && l.Error == "" {
-			l.Error = "there is no result yet"
+			l.Error = noResult
 		}
 		if err := encoder.Encode(l); err != nil {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(s.out, "results.jsonl"), func(f *os.File) error {
+	err := writeFile(filepath.Join(s.out, "results.jsonl"), func(f *os.File) error {
 		_, err := f.Write(b.Bytes())
 		return err
 	})
+	if err == nil && s.prompts != nil {
+		err = s.prompts.write(filepath.Join(s.out, answersName), s.lines)
+	}
+	return err
 }

@@ -17,7 +17,7 @@ import (
 )
 
 const workerLong = `Take items from a queue of NATS JetStream and run the models of a directory over them, until it is interrupted. DIR is as
-'optimem serve' has it, and --memory is for all models together; those that take tensors are offered.
+'optimem serve' has it, and --memory is for all models together; those that take tensors or write text are offered.
 
 Any number of workers share a queue. An item is acknowledged after its output is stored, and goes to another worker where this
 one dies or its pass gets stuck. With --embedded the queue is in a folder, and the server of it in this process, for this host.`

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +33,12 @@ func startWorker(t *testing.T, args ...string) (*exec.Cmd, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startWorkerOf(t, dir, args...)
+}
+
+// startWorkerOf is startWorker for a directory of models.
+func startWorkerOf(t *testing.T, dir string, args ...string) (*exec.Cmd, string) {
+	t.Helper()
 	args = append([]string{"worker", dir, "--stream", "s", "--memory", "64MiB", "--device", "cpu", "--ack-wait", "1s"}, args...)
 	cmd := exec.Command("optimem", args...)
 	stderr, err := cmd.StderrPipe()
@@ -156,6 +163,75 @@ func TestWorkersAndSubmittersAreKilled(t *testing.T) {
 	}
 }
 
+// Prompts of files have their answers in one, in their order, as 'optimem generate --batch' gives them, with the reason where there is
+// none.
+func TestPromptsAreSubmitted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	const chat = "../../generate/testdata/chat"
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	if err := os.CopyFS(filepath.Join(dir, "chat"), os.DirFS(chat)); err != nil {
+		t.Fatal(err)
+	}
+	_, url := startWorkerOf(t, dir, "--embedded", t.TempDir(), "--listen", "127.0.0.1:0")
+	good := `{"id": "a", "prompt": "What is the capital of France?"}` + "\r\n\n" + `{"messages": [{"role": "user", "content": "Count to ten."}], "max_tokens": 9}` + "\n" +
+		`{"id": {"n": 3}, "prompt": "Hello", "seed": 5}`
+	first, second := filepath.Join(dir, "first.jsonl"), filepath.Join(dir, "second.jsonl")
+	for path, text := range map[string]string{first: good, second: `{"id": 4, "prompt": "x", "wrong": 1}` + "\n{\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type answer struct {
+		ID       json.RawMessage `json:"id"`
+		Text     string          `json:"text"`
+		TokenIDs []int           `json:"token_ids"`
+		Prompt   int             `json:"prompt_tokens"`
+		Finish   string          `json:"finish_reason"`
+		Error    string          `json:"error"`
+	}
+	read := func(text []byte) (all []answer) {
+		for d := json.NewDecoder(bytes.NewReader(text)); d.More(); {
+			var a answer
+			if err := d.Decode(&a); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, a)
+		}
+		return all
+	}
+	var stderr, batch bytes.Buffer
+	if code := doMain([]string{"generate", chat, "--batch", first, "--device", "cpu", "--quiet"}, &batch, &stderr); code != 0 {
+		t.Fatal(stderr.String())
+	}
+	for range 2 {
+		stderr.Reset()
+		code := doMain([]string{"submit", "--nats", url, "--stream", "s", "--model", "chat", "-o", out, first, second}, io.Discard, &stderr)
+		if code != exitFailed || !strings.Contains(stderr.String(), "2 items could not be run") {
+			t.Fatalf("exit code %d: %s", code, stderr.String())
+		}
+		text, err := os.ReadFile(filepath.Join(out, "answers.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := read(text), read(batch.Bytes())
+		if len(got) != 5 || len(want) != 3 || !reflect.DeepEqual(got[:3], want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if len(got) == 5 && (string(got[3].ID) != "4" || !strings.Contains(got[3].Error, "wrong") || string(got[4].ID) != "null" || got[4].Error == "") {
+			t.Errorf("what could not be run: %+v", got[3:])
+		}
+		lines := resultLines(t, out)
+		if len(lines) != 5 || lines[1].File != first+":3" || lines[1].Output != "answers.jsonl" || lines[4].File != second+":2" || lines[4].Output != "" {
+			t.Errorf("results: %+v", lines)
+		}
+		if names, err := os.ReadDir(out); err != nil || len(names) != 2 {
+			t.Errorf("the folder has %v: %v", names, err)
+		}
+	}
+}
+
 // What the commands are not told, or told wrongly.
 func TestWorkUsage(t *testing.T) {
 	for _, c := range []struct {
@@ -170,6 +246,7 @@ func TestWorkUsage(t *testing.T) {
 		{"submit --stream s --model m -o out x.npy", "--nats is missing"},
 		{"submit --nats nats://127.0.0.1:1 --stream s --model m x.npy", "--output is missing"},
 		{"submit --nats nats://127.0.0.1:1 --stream s --model m -o out --in-flight 0 x.npy", "--in-flight takes"},
+		{"submit --nats nats://127.0.0.1:1 --stream s --model m -o out x.jsonl x.npy", "beside others"},
 		{"submit --nats nats://127.0.0.1:1 --stream s --model m -o out --preprocess nothing x.png", "nothing"},
 	} {
 		var stderr bytes.Buffer
