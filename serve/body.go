@@ -36,10 +36,15 @@ func (b *body) free() {
 // more reserves more, for what is made of the body.
 func (b *body) more(n int64) error {
 	if !b.registry.bodies.take(n) {
-		return &Error{Status: http.StatusTooManyRequests, Msg: "too many bytes of requests are under way", RetryAfter: time.Second}
+		return crowded()
 	}
 	b.held += n
 	return nil
+}
+
+// crowded is what a request is told whose bytes are too many with those of others.
+func crowded() *Error {
+	return &Error{Status: http.StatusTooManyRequests, Msg: "too many bytes of requests are under way", RetryAfter: time.Second}
 }
 
 // less gives back a part.

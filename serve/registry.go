@@ -41,7 +41,8 @@ type Options struct {
 	Session runtime.Options
 	// HostMemory is [runtime.PoolOptions.HostMemory].
 	HostMemory int64
-	// MaxBody bounds the body of a request, also as it is unpacked, and the tensors that are made of it; 0 is 64 MiB.
+	// MaxBody bounds the body of a request, also as it is unpacked, and the tensors that are made of it; 0 is 64 MiB. A picture takes
+	// as much while it is decoded, and again while it is resized: one at a time, beside MaxBodies.
 	MaxBody int64
 	// MaxBodies bounds the bodies and tensors of all requests that are under way together; 0 is four times MaxBody.
 	MaxBodies int64
@@ -87,7 +88,9 @@ type Registry struct {
 	// background counts what goes on: opening and closing.
 	background sync.WaitGroup
 
-	bodies   bodies
+	bodies bodies
+	// decoding is had by who decodes a picture.
+	decoding chan struct{}
 	gate     gate
 	draining atomic.Bool
 	counts   counts
@@ -128,7 +131,7 @@ func New(opts Options) (*Registry, error) {
 			return nil, err
 		}
 	}
-	r := &Registry{opts: opts, log: opts.Log, models: make(map[string]*served), began: time.Now()}
+	r := &Registry{opts: opts, log: opts.Log, models: make(map[string]*served), began: time.Now(), decoding: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.bodies.most = opts.MaxBodies
 	r.counts.init()

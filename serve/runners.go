@@ -98,6 +98,9 @@ func (r *Registry) open(v *version, f found, member string) (runner, error) {
 	if v.given != nil {
 		return r.openMember(v, f, member, v.given, nil, nil)
 	}
+	if f.settings.Preprocess != nil && f.kind != Tensors {
+		return nil, refuse(422, "preprocess: the model takes no tensors: say \"kind\" in model.json")
+	}
 	switch f.kind {
 	case Text:
 		return r.openText(f)
@@ -162,10 +165,15 @@ func (r *Registry) openMember(
 	pool := r.pool
 	r.mu.Unlock()
 	m := &tensorRunner{version: v, model: model, done: done, pool: pool, join: cmp.Or(f.settings.MaxJoin, defaultJoin)}
+	var err error
+	if p := f.settings.Preprocess; p != nil {
+		if m.pictures, err = r.newPictures(*p, model.Inputs()); err != nil {
+			return nil, err
+		}
+	}
 	opts := r.opts.Session
 	opts.Mode, opts.MaxJoin = f.settings.Mode, m.join
 	opts.Observe = runtime.TeeObserver(opts.Observe, m.observe)
-	var err error
 	if m.member, err = pool.Open(r.ctx, name, model, opts); err != nil {
 		return nil, err
 	}

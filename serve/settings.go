@@ -10,6 +10,7 @@ import (
 	"path"
 
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -34,6 +35,8 @@ type settings struct {
 	KV        string `json:"kv"`
 	// Adapters are folders of adapters beside model.json, by the names under which requests ask for them: MODEL:NAME.
 	Adapters map[string]string `json:"adapters"`
+	// Preprocess says that an input takes pictures, and how they become numbers.
+	Preprocess *preparation `json:"preprocess"`
 	// OnDemand opens the model with the first request, and not at the start.
 	OnDemand bool `json:"on_demand"`
 
@@ -104,6 +107,11 @@ func readSettings(root *os.Root, name string) (settings, error) {
 	}
 	if s.Code != "" && (!modelName.MatchString(s.Code) || modelFile(s.Code) == "") {
 		return bad("code: %q is no file beside the model", s.Code)
+	}
+	if p := s.Preprocess; p != nil {
+		if p.spec, err = preprocess.Parse(p.Spec); err != nil {
+			return bad("preprocess: %v: there is %s; options, after a colon: %s", err, preprocess.Names, preprocess.Options)
+		}
 	}
 	if s.Memory < 0 || s.MaxJoin < 0 || s.Context < 0 || s.Sequences < 0 {
 		return bad("a number is below zero")

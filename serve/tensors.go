@@ -16,12 +16,14 @@ import (
 
 // A tensorRunner is a member of the pool.
 type tensorRunner struct {
-	version  *version
-	model    *models.Model
-	member   *runtime.Member
-	pool     *runtime.Pool
-	done     closers
-	join     int
+	version *version
+	model   *models.Model
+	member  *runtime.Member
+	pool    *runtime.Pool
+	done    closers
+	join    int
+	// pictures is nil where no input takes them.
+	pictures *pictureInput
 	allBytes int64
 	// lastPass is how long the last pass took, outputs what is known of outputs since one was there.
 	lastPass atomic.Int64
@@ -46,6 +48,8 @@ type portJSON struct {
 	Name     string `json:"name"`
 	Datatype string `json:"datatype"`
 	Shape    []int  `json:"shape"`
+	// Parameters say what the protocol has no field for.
+	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
 // tryPlan plans for one row, so that what does not fit is said now and not to the first client, and what a pass takes is known.
@@ -88,7 +92,11 @@ func (m *tensorRunner) observe(e runtime.Event) {
 
 func (m *tensorRunner) ports() (inputs, outputs []portJSON) {
 	for _, p := range m.model.Inputs() {
-		inputs = append(inputs, portJSON{p.Name, oip.Datatype(p.DType), dims(p.Shape)})
+		port := portJSON{Name: p.Name, Datatype: oip.Datatype(p.DType), Shape: dims(p.Shape)}
+		if m.pictures != nil && m.pictures.Input == p.Name {
+			port.Parameters = map[string]string{"pictures": oip.Bytes, "preprocess": m.pictures.Spec}
+		}
+		inputs = append(inputs, port)
 	}
 	if known := m.outputs.Load(); known != nil {
 		return inputs, *known
@@ -162,23 +170,29 @@ func dims(s tensor.Shape) []int {
 	return append([]int{}, s...)
 }
 
-// values makes the inputs of a pass of those of a request.
-func (m *tensorRunner) values(r *oip.Request) (runtime.Values, error) {
+// values makes the inputs of a pass of those of a request. The caller gives back what is held of the bodies, also of an error.
+func (m *tensorRunner) values(ctx context.Context, r *oip.Request) (_ runtime.Values, held int64, err error) {
 	in := make(runtime.Values)
 	if r.IsRaw {
-		return in, m.rawValue(r, in)
+		return in, 0, m.rawValue(r, in)
 	}
 	for i := range r.Inputs {
 		x := &r.Inputs[i]
 		if in[x.Name] != nil {
-			return nil, refuse(400, "input %.100q is given twice", x.Name)
+			return nil, held, refuse(400, "input %.100q is given twice", x.Name)
 		}
-		if x.Tensor == nil {
-			return nil, refuse(400, "input %.100q: the model takes no %s", x.Name, oip.Bytes)
+		switch {
+		case x.Tensor != nil:
+			in[x.Name] = x.Tensor
+		case m.pictures != nil && m.pictures.Input == x.Name:
+			if in[x.Name], held, err = m.pictures.rows(ctx, x); err != nil {
+				return nil, held, err
+			}
+		default:
+			return nil, held, refuse(400, "input %.100q: the model takes no %s", x.Name, oip.Bytes)
 		}
-		in[x.Name] = x.Tensor
 	}
-	return in, nil
+	return in, held, nil
 }
 
 // rawValue is the value of the only input, whose shape may have one dimension that is free.
@@ -226,7 +240,8 @@ func (m *tensorRunner) rawValue(r *oip.Request, in runtime.Values) error {
 
 func (m *tensorRunner) infer(ctx context.Context, c *call) error {
 	begin := time.Now()
-	in, err := m.values(c.request)
+	in, held, err := m.values(ctx, c.request)
+	defer m.version.registry.bodies.give(held)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type textRunner struct {
 }
 
 func (t *textRunner) ports() (inputs, outputs []portJSON) {
-	return []portJSON{{"text_input", oip.Bytes, []int{1}}}, []portJSON{{"text_output", oip.Bytes, []int{1}}}
+	return []portJSON{{Name: "text_input", Datatype: oip.Bytes, Shape: []int{1}}}, []portJSON{{Name: "text_output", Datatype: oip.Bytes, Shape: []int{1}}}
 }
 
 // defaultTokens is how many tokens are written where neither the request nor the folder says.
@@ -156,7 +156,7 @@ type vectorRunner struct {
 }
 
 func (e *vectorRunner) ports() (inputs, outputs []portJSON) {
-	return []portJSON{{"text", oip.Bytes, []int{-1}}}, []portJSON{{"embedding", "FP32", []int{-1, e.Dim()}}}
+	return []portJSON{{Name: "text", Datatype: oip.Bytes, Shape: []int{-1}}}, []portJSON{{Name: "embedding", Datatype: "FP32", Shape: []int{-1, e.Dim()}}}
 }
 
 func (e *vectorRunner) infer(ctx context.Context, c *call) error {

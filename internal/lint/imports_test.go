@@ -103,7 +103,10 @@ var diagram = map[string][]string{
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
 	// Protocols over what runs models.
-	"serve":                    {"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/internal/inference"},
+	"serve": {
+		"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/internal/inference",
+		"internal/preprocess",
+	},
 	"serve/internal/inference": {},
 	"serve/oip":                {"tensor"},
 	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
