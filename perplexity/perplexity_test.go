@@ -129,6 +129,7 @@ func TestGolden(t *testing.T) {
 // TestDefaultContext: a window is what the model was made for where nobody says, and no longer.
 func TestDefaultContext(t *testing.T) {
 	model, ids := build(t, chat), tokens(t)
+	ids = append(ids, ids...) // more than it was made for
 	whole, err := perplexity.Of(t.Context(), model, ids, perplexity.Options{})
 	if err != nil {
 		t.Fatal(err)
