@@ -362,6 +362,61 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
+// TestBeforeNamed: who looks at what was written gets all of it, before it has its name; what they do not like, or when the run is
+// cancelled meanwhile, leaves nothing.
+func TestBeforeNamed(t *testing.T) {
+	scheme, err := quantize.ParseScheme("int8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	for _, c := range []struct {
+		name string
+		look func(cancel func()) error
+		want error
+	}{
+		{"liked", func(func()) error { return nil }, nil},
+		{"refused", func(func()) error { return refused }, refused},
+		{"cancelled", func(cancel func()) error { cancel(); return nil }, context.Canceled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			f, err := quantize.Open(ctx, chat, quantize.Options{Scheme: scheme})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			parent := t.TempDir()
+			to, looks := filepath.Join(parent, "out"), 0
+			f.BeforeNamed = func(_ context.Context, written string) error {
+				looks++
+				if err := quantize.CheckNew(to); err != nil {
+					t.Error(err)
+				}
+				ckpt, err := loader.Open(written)
+				if err != nil {
+					return err
+				}
+				if err := ckpt.Close(); err != nil {
+					return err
+				}
+				if _, err := os.Stat(filepath.Join(written, "tokenizer.json")); err != nil {
+					t.Error(err)
+				}
+				return c.look(cancel)
+			}
+			if _, err := f.Write(ctx, to, nil); !errors.Is(err, c.want) || looks != 1 {
+				t.Errorf("%v after %d looks, want %v", err, looks, c.want)
+			}
+			left, err := os.ReadDir(parent)
+			if err != nil || (len(left) == 1) != (c.want == nil) || len(left) > 1 {
+				t.Errorf("%v is left: %v", left, err)
+			}
+		})
+	}
+}
+
 // TestRefuses: what cannot be quantised is said before anything is written, or leaves nothing.
 func TestRefuses(t *testing.T) {
 	with := func(value float32) func(t *testing.T) string {

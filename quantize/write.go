@@ -49,7 +49,7 @@ type Layer struct {
 // folder's tensors as they are done, [Folder.WorkBytes] in all.
 func (f *Folder) Write(ctx context.Context, dir string, progress func(nBytes int64)) (report *Report, err error) {
 	dir = filepath.Clean(dir)
-	if err := absent(dir); err != nil {
+	if err := CheckNew(dir); err != nil {
 		return nil, err
 	}
 	if progress == nil {
@@ -80,10 +80,15 @@ func (f *Folder) Write(ctx context.Context, dir string, progress func(nBytes int
 		lost, all = lost+l.errors, all+l.squares
 	}
 	report.Error = relative(lost, all)
+	if f.BeforeNamed != nil {
+		if err := f.BeforeNamed(ctx, temporary); err != nil {
+			return nil, err
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := absent(dir); err != nil {
+	if err := CheckNew(dir); err != nil {
 		return nil, err
 	}
 	syncFolder(temporary)
@@ -102,8 +107,9 @@ func syncFolder(name string) {
 	}
 }
 
-// absent refuses what exists.
-func absent(dir string) error {
+// CheckNew refuses a folder that exists, as [Folder.Write] does, with an [fs.ErrExist].
+func CheckNew(dir string) error {
+	dir = filepath.Clean(dir)
 	_, err := os.Lstat(dir)
 	switch {
 	case err == nil:

@@ -25,7 +25,7 @@ Embeddings, norms, biases, routers and layers outside blocks, such as lm_head, s
 do not fit, which are listed.
 
 Scales are those with which a group's numbers have the least squared error. There is no calibration: what the model
-computes with its weights is not looked at, so try the result.
+computes with its weights is not looked at, so try the result: --text prints the perplexity of a text before and after.
 
   int8         8 bits, one scale for each row; int8:GROUP one for so many numbers of a row
   int4[:GROUP] 4 bits, one scale for each 128 or GROUP numbers of a row
@@ -36,13 +36,15 @@ is interrupted leaves nothing behind.`
 
 const quantizeExamples = `  optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int8 --to int8
   optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int4 --to int4:32 --minimum
-  optimem quantize ./model -o ./model-fp8 --to fp8 --keep 'model.layers.0.*' --keep '*.down_proj'`
+  optimem quantize ./model -o ./model-fp8 --to fp8 --keep 'model.layers.0.*' --keep '*.down_proj'
+  optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int8 --to int8 --text sample.txt`
 
 // A quantizing is one run of the command quantize.
 type quantizing struct {
 	*commandLine
 	cmd                    *cobra.Command
-	output, to             string
+	output, to, text       string
+	context                int
 	keep                   []string
 	memory, openMemory     sizeFlag
 	minimum, asJSON, quiet bool
@@ -69,33 +71,51 @@ func (c *commandLine) quantizeCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&q.output, "output", "o", "", "write the folder `DIR`, which must not exist (required)")
+	flags.StringVar(&q.text, "text", "", "print the perplexity of a `FILE` of text, before and after")
+	flags.IntVar(&q.context, "context", 0, "with --text: windows of `N` tokens (default: 1024, or what the model was made for)")
 	flags.BoolVar(&q.asJSON, "json", false, "print one JSON object")
 	flags.BoolVar(&q.quiet, "quiet", false, "draw no progress")
-	grouped(flags, outputGroup, "output", "json", "quiet")
+	grouped(flags, outputGroup, "output", "text", "context", "json", "quiet")
 	flags.StringVar(&q.to, "to", "", "`SCHEME` of the weights: int8, int4, int8:GROUP, int4:GROUP or fp8 (required)")
 	flags.BoolVar(&q.minimum, "minimum", false, "give each group a zero point beside its scale (asymmetric): int8 and int4 only")
 	flags.StringArrayVar(&q.keep, "keep", nil, "leave modules that match a `PATTERN`, such as '*.layers.0.*', as they are; repeatable")
 	grouped(flags, modelGroup, "to", "minimum", "keep")
-	flags.Var(&q.memory, "memory", "memory for weights on their way (default 64 MiB)")
+	flags.Var(&q.memory, "memory", "memory for weights on their way (default 64 MiB), and to run the model for --text (default: what is free)")
 	flags.Var(&q.openMemory, "open-memory", "memory that opening a file may take (default 12 × its size, from 32 to 256 MiB)")
 	grouped(flags, memoryGroup, "memory", "open-memory")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions([]string{"int8", "int4", "fp8"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (q *quantizing) run(ctx context.Context, model string) (err error) {
+// scheme checks the flags and returns what --to asks for.
+func (q *quantizing) scheme(model string) (quantize.Scheme, error) {
+	changed := q.cmd.Flags().Changed
 	switch {
 	case q.output == "":
-		return usageError(q.cmd, errors.New("no output folder given"), "name it with -o, for instance -o "+filepath.Base(model)+"-int8")
+		return quantize.Scheme{}, usageError(q.cmd, errors.New("no output folder given"), "name it with -o, for instance -o "+filepath.Base(model)+"-int8")
 	case q.to == "":
-		return usageError(q.cmd, errors.New("no scheme given"), "say what weights become, for instance --to int8")
+		return quantize.Scheme{}, usageError(q.cmd, errors.New("no scheme given"), "say what weights become, for instance --to int8")
+	case changed("text") && q.text == "":
+		return quantize.Scheme{}, usageError(q.cmd, errors.New("--text takes a file"))
+	case changed("context") && q.text == "":
+		return quantize.Scheme{}, usageError(q.cmd, errors.New("--context is for --text"))
+	case changed("context") && q.context < 2:
+		return quantize.Scheme{}, usageError(q.cmd, errors.New("--context takes a number of 2 or more"))
 	}
 	scheme, err := quantize.ParseScheme(q.to)
 	if err != nil {
-		return usageError(q.cmd, err)
+		return scheme, usageError(q.cmd, err)
 	}
 	if scheme.Minimum = q.minimum; q.minimum && scheme.Kind == "fp8" {
-		return usageError(q.cmd, errors.New("--minimum is for integers: fp8 has no zero points"))
+		return scheme, usageError(q.cmd, errors.New("--minimum is for integers: fp8 has no zero points"))
+	}
+	return scheme, nil
+}
+
+func (q *quantizing) run(ctx context.Context, model string) (err error) {
+	scheme, err := q.scheme(model)
+	if err != nil {
+		return err
 	}
 	opts := quantize.Options{
 		Scheme: scheme, Keep: q.keep, MemoryBytes: int64(q.memory),
@@ -112,22 +132,44 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 	if err := checkDisk(filepath.Clean(q.output), folder.OutBytes); err != nil {
 		return err
 	}
+	if err := quantize.CheckNew(q.output); err != nil {
+		return notNew(err)
+	}
+	text, err := q.measureBefore(ctx, model)
+	if err != nil {
+		return err
+	}
 	bar := &progress{}
 	if !q.quiet {
 		bar = newProgress(q.stderr, filepath.Base(q.output), folder.WorkBytes)
 	}
+	if text != nil {
+		folder.BeforeNamed = func(ctx context.Context, written string) error {
+			bar.clear()
+			return text.measureAfter(ctx, written)
+		}
+	}
 	report, err := folder.Write(ctx, q.output, func(n int64) { bar.add(int(n)) })
 	bar.clear()
 	if err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return &failure{err: err, code: exitFailed, hints: []string{"it is never replaced: name another folder, or remove it first"}}
-		}
-		return err
+		return notNew(err)
 	}
 	if q.asJSON {
-		return q.printJSON(report, scheme)
+		return q.printJSON(report, scheme, text)
 	}
-	_, err = io.WriteString(q.stdout, q.table(report, scheme))
+	table := q.table(report, scheme)
+	if text != nil {
+		table += text.line()
+	}
+	_, err = io.WriteString(q.stdout, table)
+	return err
+}
+
+// notNew says what to do about a folder that is there.
+func notNew(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return &failure{err: err, code: exitFailed, hints: []string{"it is never replaced: name another folder, or remove it first"}}
+	}
 	return err
 }
 
@@ -173,7 +215,7 @@ type keptJSON struct {
 	Reason string `json:"reason"`
 }
 
-func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme) error {
+func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme, text *textMeasure) error {
 	layers := make([]quantizedJSON, len(r.Layers))
 	for i, l := range r.Layers {
 		layers[i] = quantizedJSON{l.Module, []int64{l.Rows, l.Columns}, l.BitsPerWeight, l.Error, l.BytesBefore, l.BytesAfter}
@@ -191,6 +233,9 @@ func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme) error
 	o.set("relative_error", r.Error)
 	o.set("bytes_before", r.BytesBefore)
 	o.set("bytes_after", r.BytesAfter)
+	if text != nil {
+		text.setJSON(o)
+	}
 	setArray(o, "layers", slices.Values(layers))
 	setArray(o, "kept", slices.Values(kept))
 	setArray(o, "not_copied", slices.Values(r.NotCopied))

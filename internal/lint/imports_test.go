@@ -92,7 +92,7 @@ var diagram = map[string][]string{
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
-		"quantize", "work",
+		"quantize", "perplexity", "work",
 	},
 
 	// Folders made of folders.
@@ -100,7 +100,9 @@ var diagram = map[string][]string{
 
 	// What is around a session that takes text.
 	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
-	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
+	// Logits of a text's tokens, whoever made them.
+	"perplexity": {"runtime", "models", "tensor"},
+	"embed":      {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
 	// Protocols over what runs models.
 	"serve": {

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/perplexity"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/text/tokenizer"
+)
+
+// A textMeasure is what a text is to a model before and after it is quantised.
+type textMeasure struct {
+	q             *quantizing
+	tokens        []uint32
+	before, after perplexity.Result
+}
+
+// readText returns the tokens that the model has for the text of --text.
+func (q *quantizing) readText(model string) ([]uint32, error) {
+	text, err := generate.OpenText(model)
+	if err != nil {
+		return nil, textError(err)
+	}
+	file, err := os.Open(q.text)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	words, err := io.ReadAll(io.LimitReader(file, maxPrompt+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(words) > maxPrompt {
+		return nil, usageError(q.cmd, fmt.Errorf("%s: a text of more than %s", q.text, ascii.FormatSize(maxPrompt)))
+	}
+	encoded, err := text.Tokenizer().Encode(string(words), tokenizer.Options{AddSpecial: true})
+	if err != nil {
+		return nil, textError(err)
+	}
+	return encoded.IDs, nil
+}
+
+// measureBefore reads the text with the model as it is; nil without --text.
+func (q *quantizing) measureBefore(ctx context.Context, model string) (*textMeasure, error) {
+	if q.text == "" {
+		return nil, nil
+	}
+	m := &textMeasure{q: q}
+	var err error
+	if m.tokens, err = q.readText(model); err != nil {
+		return nil, err
+	}
+	m.before, err = m.measure(ctx, model)
+	return m, err
+}
+
+// measureAfter reads the text with what was made of the model.
+func (m *textMeasure) measureAfter(ctx context.Context, folder string) (err error) {
+	m.after, err = m.measure(ctx, folder)
+	return err
+}
+
+// measure reads the text with the model of a folder.
+func (m *textMeasure) measure(ctx context.Context, folder string) (result perplexity.Result, err error) {
+	q := m.q
+	defer func() { err = q.placeText(err, folder) }()
+	ckpt, err := loader.OpenWith(ctx, folder, loader.Options{Limits: loader.Limits{MemoryBytes: int64(q.openMemory)}})
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = cmp.Or(err, ckpt.Close()) }()
+	model, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		return result, err
+	}
+	bar := &progress{}
+	if !q.quiet {
+		bar = newCounter(q.stderr, "tokens", int64(len(m.tokens)))
+	}
+	defer bar.clear()
+	return perplexity.Of(ctx, model, m.tokens, perplexity.Options{
+		Context: q.context, Session: runtime.Options{Memory: int64(q.memory)}, Done: bar.add,
+	})
+}
+
+// placeText gives an error of reading the text its exit code and its hints.
+func (q *quantizing) placeText(err error, model string) error {
+	r := run{commandLine: q.commandLine, cmd: q.cmd, modelFlags: modelFlags{mode: string(plan.Auto), asJSON: q.asJSON}, model: model}
+	var full *plan.CapacityError
+	switch {
+	case errors.Is(err, perplexity.ErrShort):
+		return usageError(q.cmd, fmt.Errorf("--text %s: %w", q.text, err))
+	case errors.Is(err, perplexity.ErrContext):
+		return usageError(q.cmd, fmt.Errorf("--context: %w", err))
+	case errors.Is(err, perplexity.ErrModel):
+		return &failure{err: fmt.Errorf("--text: %w", err), code: exitUnsupported, hints: []string{"without --text its weights are quantised all the same"}}
+	case errors.As(err, &full) && full.MinBytes > 0:
+		f := &failure{err: fmt.Errorf("--text: %w", err), code: exitDoesNotFit, hints: []string{
+			fmt.Sprintf("the least that works for this --context: --memory %d (%s)", full.MinBytes, ascii.FormatSize(full.MinBytes)),
+			"a smaller --context takes less",
+		}}
+		return cmp.Or(r.doesNotFitJSON(err, &full.MinBytes), error(f))
+	}
+	return r.place(err)
+}
+
+// line is what is printed for people.
+func (m *textMeasure) line() string {
+	return fmt.Sprintf("perplexity of %s: %.5g before, %.5g after\n", counted(m.before.Tokens, "token"), m.before.Perplexity, m.after.Perplexity)
+}
+
+func (m *textMeasure) setJSON(o *jsonObject) {
+	o.set("perplexity_before", m.before.Perplexity)
+	o.set("perplexity_after", m.after.Perplexity)
+	o.set("perplexity_tokens", m.before.Tokens)
+}
