@@ -64,11 +64,14 @@ type submission struct {
 	mu sync.Mutex
 	// waiting has the items of each key that has no result yet.
 	waiting map[string][]Result
+	// finishing counts the keys whose results are being told.
+	finishing int
 
 	// telling has results told one after another.
 	telling sync.Mutex
-	// failed is the first error of result.
+	// failed is the first error of result; over says that the submission has ended, after which nothing is told.
 	failed error
+	over   bool
 	stop   context.CancelCauseFunc
 }
 
@@ -135,6 +138,9 @@ func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], 
 		return nil
 	})
 	err = group.Wait()
+	s.telling.Lock() // who listens to letters may be at it still
+	defer s.telling.Unlock()
+	s.over = true
 	return cmp.Or(s.failed, err)
 }
 
@@ -297,18 +303,22 @@ func (s *submission) finish(key, reason string) {
 	s.mu.Lock()
 	list := s.waiting[key]
 	delete(s.waiting, key)
+	s.finishing++
 	s.mu.Unlock()
 	for _, r := range list {
 		r.Reason = reason
 		s.tell(r)
 		<-s.slots
 	}
+	s.mu.Lock()
+	s.finishing--
+	s.mu.Unlock()
 }
 
 func (s *submission) tell(r Result) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	if s.failed != nil {
+	if s.failed != nil || s.over {
 		return
 	}
 	if err := s.result(r); err != nil {
@@ -359,7 +369,7 @@ func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) 
 		case <-quick.C:
 			select {
 			case <-sent:
-				if len(s.keys()) == 0 {
+				if s.done() {
 					return nil
 				}
 			default:
@@ -372,6 +382,13 @@ func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) 
 			}
 		}
 	}
+}
+
+// done reports whether all results have been told.
+func (s *submission) done() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)+s.finishing == 0
 }
 
 func (s *submission) keys() []string {
