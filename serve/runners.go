@@ -215,8 +215,8 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Context: cmp.Or(f.settings.Context, r.opts.Context), Sequences: f.settings.Sequences}
 	opts.Session.Memory, opts.Session.Mode = share, f.settings.Mode
 	opts.Session.HostMemory = 0
-	if opts.KV = cmp.Or(kvTypes[f.settings.KV], r.opts.KV); opts.KV == tensor.Invalid {
-		opts.KV = commonFloat(ckpt)
+	if opts.KV = cmp.Or(generate.KVTypes[f.settings.KV], r.opts.KV); opts.KV == tensor.Invalid {
+		opts.KV = generate.KVType(ckpt.Weights)
 	}
 	t := &textRunner{name: f.name, budgetBytes: share}
 	var engine *generate.Engine
@@ -247,20 +247,6 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 
 // defaultSequences is for how many sequences of a full context there is room if the share admits it.
 const defaultSequences = 4
-
-// commonFloat is the dtype of most weights, of those that keys and values may have.
-func commonFloat(ckpt *loader.Checkpoint) tensor.DType {
-	bytes := make(map[tensor.DType]int64)
-	best := tensor.Float32
-	for _, w := range ckpt.Weights {
-		d := w.DType
-		bytes[d] += w.Extent.Bytes
-		if (d.IsHalf() || d == tensor.Float32) && bytes[d] > bytes[best] {
-			best = d
-		}
-	}
-	return best
-}
 
 // openEmbeddings starts an embedder.
 func (r *Registry) openEmbeddings(f found) (_ runner, err error) {

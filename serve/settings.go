@@ -9,10 +9,10 @@ import (
 	"os"
 	"path"
 
+	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
 )
 
 // settings are what model.json beside a model says of it. All of it is optional.
@@ -58,8 +58,6 @@ func (s *size) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-var kvTypes = map[string]tensor.DType{"": tensor.Invalid, "fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16, "int8": tensor.Int8}
-
 // readSettings reads a model.json, the zero value where there is none.
 func readSettings(root *os.Root, name string) (settings, error) {
 	var s settings
@@ -102,7 +100,7 @@ func readSettings(root *os.Root, name string) (settings, error) {
 	default:
 		return bad("mode: %q is none of auto, page, resident", s.Mode)
 	}
-	if _, known := kvTypes[s.KV]; !known {
+	if _, known := generate.KVTypes[s.KV]; s.KV != "" && !known {
 		return bad("kv: %q is none of fp32, bf16, fp16, int8", s.KV)
 	}
 	if s.Code != "" && (!modelName.MatchString(s.Code) || modelFile(s.Code) == "") {

@@ -37,9 +37,6 @@ func (t *textRunner) ports() (inputs, outputs []portJSON) {
 	return []portJSON{{Name: "text_input", Datatype: oip.Bytes, Shape: []int{1}}}, []portJSON{{Name: "text_output", Datatype: oip.Bytes, Shape: []int{1}}}
 }
 
-// defaultTokens is how many tokens are written where neither the request nor the folder says.
-const defaultTokens = 256
-
 // infer writes what follows one text.
 func (t *textRunner) infer(ctx context.Context, c *call) error {
 	texts, err := onlyTexts(c.request, "text_input")
@@ -51,7 +48,7 @@ func (t *textRunner) infer(ctx context.Context, c *call) error {
 	}
 	begin := time.Now()
 	c.rows = 1
-	r := generate.TextRequest{Prompt: texts[0], Request: generate.Request{MaxTokens: cmp.Or(t.defaults.MaxTokens, defaultTokens), Sampling: t.defaults.Sampling}}
+	r := generate.TextRequest{Prompt: texts[0], Request: generate.Request{MaxTokens: cmp.Or(t.defaults.MaxTokens, generate.DefaultTokens), Sampling: t.defaults.Sampling}}
 	if t.HasChat() {
 		r.Messages, r.Prompt = []generate.Message{{Role: "user", Content: texts[0]}}, ""
 	}

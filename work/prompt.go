@@ -18,9 +18,6 @@ import (
 // promptInput is what the input of a model that writes is called in notes.
 const promptInput = "prompt"
 
-// defaultTokens is how many tokens are written where neither the prompt nor the model's files say.
-const defaultTokens = 256
-
 // A prompt is what a model that writes is asked. What is not there is as the model's files say.
 type prompt struct {
 	Prompt      *string            `json:"prompt,omitempty"`
@@ -87,7 +84,7 @@ func (p *prompt) request(w serve.Writing) generate.TextRequest {
 	override(&sampling.TopK, p.TopK)
 	override(&sampling.TopP, p.TopP)
 	override(&sampling.MinP, p.MinP)
-	r.Request = generate.Request{MaxTokens: cmp.Or(p.MaxTokens, w.Defaults.MaxTokens, defaultTokens), Seed: p.Seed, Sampling: sampling}
+	r.Request = generate.Request{MaxTokens: cmp.Or(p.MaxTokens, w.Defaults.MaxTokens, generate.DefaultTokens), Seed: p.Seed, Sampling: sampling}
 	return r
 }
 

@@ -50,15 +50,10 @@ type writing struct {
 	sampling generate.Sampling
 }
 
-// kvList are the types that keys and values may have, kvNames all of them, and kvTypes what each is.
+// kvList are the names of [generate.KVTypes], kvNames all of them.
 var kvList = []string{"fp32", "bf16", "fp16", "int8"}
 
 const kvNames = "fp32, bf16, fp16, int8"
-
-var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16, "int8": tensor.Int8}
-
-// defaultTokens is how many tokens are written where neither the user nor the folder says.
-const defaultTokens = 256
 
 // writingFlags defines the flags of all commands that write.
 func (w *writing) writingFlags(cmd *cobra.Command) {
@@ -66,7 +61,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.SortFlags = false
 	w.precision, w.runs = precisions[0], 1
 	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
-	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", defaultTokens))
+	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", generate.DefaultTokens))
 	flags.StringArrayVar(&w.stops, "stop", nil, "end before this `TEXT` (repeatable)")
 	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
 	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
@@ -131,7 +126,7 @@ func (w *writing) checkWriting() error {
 
 // checkKV looks at the type of keys and values that --kv names.
 func (r *run) checkKV(name string) error {
-	if _, ok := kvTypes[name]; r.cmd.Flags().Changed("kv") && !ok {
+	if _, ok := generate.KVTypes[name]; r.cmd.Flags().Changed("kv") && !ok {
 		return r.usage("there is: "+kvNames, "unknown type of keys and values %q", name)
 	}
 	return nil
@@ -216,7 +211,7 @@ func (w *writing) settings() error {
 		w.maxTokens = d.MaxTokens
 	}
 	if w.maxTokens == 0 {
-		w.maxTokens = defaultTokens
+		w.maxTokens = generate.DefaultTokens
 	}
 	w.override(&w.sampling)
 	return w.readGrammar()
@@ -241,20 +236,10 @@ func (w *writing) override(s *generate.Sampling) {
 
 // kvType is the dtype of keys and values: what the user says, else that of most of the weights.
 func kvType(name string, ckpt *loader.Checkpoint) tensor.DType {
-	if d, ok := kvTypes[name]; ok {
+	if d, ok := generate.KVTypes[name]; ok {
 		return d
 	}
-	bytes := make(map[tensor.DType]int64)
-	best := tensor.Float32
-	for _, weight := range ckpt.Weights {
-		d := weight.DType
-		if bytes[d] += weight.Extent.Bytes; d.IsHalf() && bytes[d] > bytes[best] {
-			best = d
-		} else if d == tensor.Float32 && bytes[d] >= bytes[best] {
-			best = d
-		}
-	}
-	return best
+	return generate.KVType(ckpt.Weights)
 }
 
 // request is what the flags ask to be written.

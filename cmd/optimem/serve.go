@@ -237,7 +237,7 @@ func (s *serving) registryOptions() serve.Options {
 	}
 	return serve.Options{
 		Version: strings.TrimPrefix(version(), "optimem "), Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
-		Context: s.context, KV: kvTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
+		Context: s.context, KV: generate.KVTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
 			s.override(&d.Sampling)
 			d.MaxTokens = cmp.Or(s.maxTokens, d.MaxTokens)
 			return d
