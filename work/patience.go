@@ -29,7 +29,8 @@ func patiently(ctx context.Context, f func() error) error {
 func away(err error) bool {
 	for _, e := range []error{
 		nats.ErrDisconnected, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionReconnecting, jetstream.ErrNoStreamResponse,
-		context.DeadlineExceeded, // that of one request
+		jetstream.ErrAsyncPublishTimeout, // that of an object's part
+		context.DeadlineExceeded,         // that of one request
 	} {
 		if errors.Is(err, e) {
 			return true
