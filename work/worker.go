@@ -136,13 +136,16 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 		return nil, err
 	}
 	s.slots = semaphore.NewWeighted(int64(2 * s.told.Join))
-	s.consumer, err = w.q.stream.Consumer(ctx, s.told.Class)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		s.consumer, err = w.q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable: s.told.Class, FilterSubject: w.q.workSubject(s.told.Class), AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait: w.opts.AckWait, MaxDeliver: -1, MaxAckPending: 1 << 16, Description: model + " on " + kind,
-		})
-	}
+	err = patiently(ctx, func() (err error) {
+		s.consumer, err = w.q.stream.Consumer(ctx, s.told.Class)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			s.consumer, err = w.q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+				Durable: s.told.Class, FilterSubject: w.q.workSubject(s.told.Class), AckPolicy: jetstream.AckExplicitPolicy,
+				AckWait: w.opts.AckWait, MaxDeliver: -1, MaxAckPending: 1 << 16, Description: model + " on " + kind,
+			})
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +154,10 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = w.q.models.Put(ctx, model, text)
-	return s, err
+	return s, patiently(ctx, func() error {
+		_, err := w.q.models.Put(ctx, model, text)
+		return err
+	})
 }
 
 // look finds out what the model takes, and its class.
@@ -308,14 +313,8 @@ func (s *station) renew(ctx context.Context, m jetstream.Msg, cancel context.Can
 
 // run has the output of an item in the store when it returns nil.
 func (s *station) run(ctx context.Context, n *note, key string) error {
-	err := patiently(ctx, func() error {
-		_, err := s.q.out.GetInfo(ctx, key)
-		return err
-	})
-	if err == nil {
-		return nil // somebody was here
-	} else if !errors.Is(err, jetstream.ErrObjectNotFound) {
-		return err
+	if has, err := s.q.out.has(ctx, key); has || err != nil {
+		return err // somebody was here
 	}
 	need := n.bytes()
 	if need > s.opts.MaxBytes/2 {
@@ -330,22 +329,20 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 	}
 	in := make(runtime.Values)
 	for _, x := range n.Inputs {
-		err := patiently(ctx, func() (err error) {
-			in[x.Name], err = s.q.read(ctx, x)
-			return err
-		})
+		t, err := s.q.read(ctx, x)
 		if err != nil {
 			return err
 		}
+		in[x.Name] = t
 	}
 	out, err := s.registry.Infer(ctx, s.model, in)
 	if err != nil {
 		return err
 	}
-	return patiently(ctx, func() error { return s.q.write(ctx, key, out) })
+	return s.q.write(ctx, key, out)
 }
 
-// write puts an output into the store, where nobody sees it before it is whole.
+// write puts an output into the store, where nobody sees it before it is whole, and which takes the first of those that are put.
 func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error {
 	var tensors []loader.TensorData
 	for name, t := range out {
@@ -359,17 +356,15 @@ func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error
 		})
 	}
 	slices.SortFunc(tensors, func(a, b loader.TensorData) int { return cmp.Compare(a.Name, b.Name) })
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(loader.WriteSafetensors(ctx, w, tensors, map[string]string{"format": "pt"})) }()
-	_, err := q.out.Put(ctx, jetstream.ObjectMeta{Name: key}, r)
-	r.CloseWithError(err)
-	return err
+	return q.out.put(ctx, key, func(w io.Writer) error {
+		return loader.WriteSafetensors(ctx, w, tensors, map[string]string{"format": "pt"})
+	})
 }
 
 // answer acknowledges an item, lets it go to others, or puts it aside.
 func (s *station) answer(ctx context.Context, m jetstream.Msg, n *note, key string, attempt uint64, err error) {
 	stopped := ctx.Err() != nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	var said error
 	var item *poisonError
@@ -404,7 +399,11 @@ func (s *station) bury(ctx context.Context, m jetstream.Msg, n *note, key, reaso
 	if err != nil {
 		return err
 	}
-	if _, err := s.q.js.Publish(ctx, s.q.deadSubject(key), text); err != nil {
+	err = patiently(ctx, func() error { // the stream keeps the last for each subject
+		_, err := s.q.js.Publish(ctx, s.q.deadSubject(key), text)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	s.opts.Log.Warn("an item was put aside", "model", s.model, "key", key, "reason", reason)
