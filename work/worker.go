@@ -51,6 +51,8 @@ type WorkerOptions struct {
 	Attempts uint64
 	// RetryAfter is when an item that did not fit, or failed, may be taken again; 0 is 10 s.
 	RetryAfter time.Duration
+	// Stay is how long one model has the worker at most while others wait; 0 is 1 min. A model has it as long as it has items.
+	Stay time.Duration
 	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
 	MaxBytes int64
 	// Log takes what happens; nil drops it.
@@ -64,13 +66,15 @@ type worker struct {
 	opts     WorkerOptions
 	// memory bounds bytes of inputs.
 	memory *semaphore.Weighted
+	turn   *turn
 }
 
 // A station is a worker's part for one model.
 type station struct {
 	*worker
-	model string
-	told  told
+	model  string
+	number int
+	told   told
 	// writing is how a model that writes does.
 	writing  serve.Writing
 	consumer jetstream.Consumer
@@ -87,13 +91,14 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 	opts.Attempts = cmp.Or(opts.Attempts, 5)
 	opts.RetryAfter = cmp.Or(opts.RetryAfter, 10*time.Second)
 	opts.MaxBytes = cmp.Or(opts.MaxBytes, 256<<20)
+	opts.Stay = cmp.Or(opts.Stay, time.Minute)
 	if opts.Progress == nil {
 		return errors.New("work: without Progress a pass that is stuck would look like one that goes on")
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &worker{q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes)}
+	w := &worker{q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes), turn: newTurn(opts.Stay, time.Now)}
 	if opts.Models == nil {
 		for _, m := range registry.Models() {
 			if (m.Kind == serve.Tensors || m.Kind == serve.Text) && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
@@ -113,7 +118,8 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 		stations = append(stations, s)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range stations {
+	for i, s := range stations {
+		s.number = i
 		group.Go(func() error { return s.take(ctx) })
 	}
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -201,10 +207,13 @@ func (s *station) take(ctx context.Context) error {
 			}
 			n++
 		}
+		s.turn.wait(ctx, s.number)
 		messages, err := s.fetch(ctx, n)
+		s.turn.took(s.number, len(messages))
 		for _, m := range messages {
 			under.Go(func() {
 				defer s.slots.Release(1)
+				defer s.turn.ended(s.number)
 				s.do(ctx, m)
 			})
 		}
