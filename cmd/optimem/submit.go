@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -225,7 +226,7 @@ func (s *submitting) take(ctx context.Context, r work.Result) error {
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		return nil // it took its name when it was whole
 	}
-	return writeFile(path, func(f *os.File) error { return s.queue.Output(ctx, r.Key, f) })
+	return newfile.Write(path, func(f *os.File) error { return s.queue.Output(ctx, r.Key, f) })
 }
 
 // writeLines writes what is known, also after an interruption.
@@ -242,7 +243,7 @@ func (s *submitting) writeLines() error {
 			return err
 		}
 	}
-	err := writeFile(filepath.Join(s.out, "results.jsonl"), func(f *os.File) error {
+	err := newfile.Write(filepath.Join(s.out, "results.jsonl"), func(f *os.File) error {
 		_, err := f.Write(b.Bytes())
 		return err
 	})
