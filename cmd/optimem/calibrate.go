@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/calibrate"
@@ -167,13 +168,13 @@ const (
 
 func (k *calibration) writeTemporary(ctx context.Context, path string) error {
 	bytes := int64(min(max(k.seconds*bytesPerSecond, leastFileBytes), mostFileBytes)) / 4 * 4
-	if err := checkDisk(path, bytes); err != nil {
+	if err := newfile.CheckRoom(path, bytes); err != nil {
 		return err
 	}
 	bar := newProgress(k.stderr, filepath.Base(path), bytes)
 	defer bar.clear()
 	random := rand.NewChaCha8([32]byte{})
-	return writeFile(path, func(f *os.File) error {
+	return newfile.Write(path, func(f *os.File) error {
 		b := bufio.NewWriterSize(countingWriter{f, bar.add}, 1<<20)
 		err := loader.WriteSafetensors(ctx, b, []loader.TensorData{{
 			Name: temporaryTensor, DType: tensor.Float32, Shape: tensor.Shape{int(bytes / 4)},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 )
@@ -254,7 +255,7 @@ func (t *chatting) saveKV(ctx context.Context, e *openEngine, path string) (stri
 	r.Request.Prompt = tokens
 	n := 0
 	var size int64
-	err = writeFile(path, func(f *os.File) error {
+	err = newfile.Write(path, func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
 		if n, err = e.writer.Engine().Save(ctx, w, r.Request); err == nil {
 			err = w.Flush()
@@ -275,7 +276,7 @@ func (t *chatting) save(ctx context.Context, e *openEngine, path string) {
 	}
 	messages, err := json.MarshalIndent(t.said, "", "  ")
 	if err == nil {
-		err = writeFile(path, func(f *os.File) error {
+		err = newfile.Write(path, func(f *os.File) error {
 			_, err := f.Write(append(messages, '\n'))
 			return err
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/embed"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/models"
@@ -147,7 +148,7 @@ func (e *embedding) embed(ctx context.Context) (err error) {
 	}
 	seconds := time.Since(begun).Seconds()
 	if e.output != "" {
-		if err := writeFile(e.output, func(f *os.File) error { return e.write(ctx, f, result) }); err != nil {
+		if err := newfile.Write(e.output, func(f *os.File) error { return e.write(ctx, f, result) }); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 )
@@ -108,6 +109,11 @@ func hints(err error) []string {
 	var missing *fs.PathError
 	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) && strings.Contains(missing.Path, "://") {
 		return []string{"optimem downloads nothing: fetch the file first, for instance with 'curl -LO'"}
+	}
+	var full *newfile.FullError
+	if errors.As(err, &full) {
+		return []string{fmt.Sprintf("the file takes %s and %s are free in %s",
+			ascii.FormatSize(full.NeedBytes), ascii.FormatSize(full.FreeBytes), filepath.Dir(full.Path))}
 	}
 	switch loader.Class(err) {
 	case loader.ErrUnsafe:

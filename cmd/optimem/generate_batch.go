@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/runtime"
@@ -73,7 +74,7 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	if g.output == "" {
 		return write(g.stdout)
 	}
-	return writeFile(g.output, func(f *os.File) error { return write(f) })
+	return newfile.Write(g.output, func(f *os.File) error { return write(f) })
 }
 
 // startMany starts an engine with room for as many sequences at once as are wanted, or as many as the budget has room for.

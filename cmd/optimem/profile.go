@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	profiling "github.com/optimem/optimem/profile"
 	"github.com/optimem/optimem/runtime"
 )
@@ -108,7 +109,7 @@ func (p *profiler) check() error {
 	if _, err := os.Stat(filepath.Dir(p.html)); err != nil {
 		return err
 	}
-	_, err := outputPath(p.html)
+	_, err := newfile.Path(p.html)
 	return err
 }
 
@@ -142,7 +143,7 @@ func (p *profiler) profile(ctx context.Context) (err error) {
 		if err := d.writePage(&page, filepath.Base(p.model)); err != nil {
 			return err
 		}
-		err := writeFile(p.html, func(f *os.File) error {
+		err := newfile.Write(p.html, func(f *os.File) error {
 			_, err := contextWriter{ctx, f}.Write(page.Bytes())
 			return err
 		})

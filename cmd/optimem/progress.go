@@ -71,3 +71,15 @@ func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
+
+// A countingWriter reports how much has been written.
+type countingWriter struct {
+	w    io.Writer
+	tick func(n int)
+}
+
+func (c countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.tick(n)
+	return n, err
+}

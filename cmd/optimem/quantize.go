@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/quantize"
@@ -129,7 +130,7 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, folder.Close()) }()
-	if err := checkDisk(filepath.Clean(q.output), folder.OutBytes); err != nil {
+	if err := newfile.CheckRoom(filepath.Clean(q.output), folder.OutBytes); err != nil {
 		return err
 	}
 	if err := quantize.CheckNew(q.output); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/memory"
 	"github.com/optimem/optimem/trace"
 )
@@ -56,7 +57,7 @@ func (r *run) checkRecords() error {
 		if _, err := os.Stat(filepath.Dir(f.path)); err != nil {
 			return err
 		}
-		if _, err := outputPath(f.path); err != nil {
+		if _, err := newfile.Path(f.path); err != nil {
 			return err
 		}
 	}
@@ -69,7 +70,7 @@ func (r *run) traced(ctx context.Context, do func(ctx context.Context) error) er
 	if r.traceFile == "" {
 		return do(ctx)
 	}
-	return writeFile(r.traceFile, func(f *os.File) error {
+	return newfile.Write(r.traceFile, func(f *os.File) error {
 		r.trace = trace.New(contextWriter{ctx, f})
 		err := do(ctx)
 		return cmp.Or(err, r.trace.Close())
@@ -105,7 +106,7 @@ func (r *run) reportAfter(ctx context.Context, m *openModel) error {
 	if r.snapshotFile == "" {
 		return nil
 	}
-	return writeFile(r.snapshotFile, func(f *os.File) error {
+	return newfile.Write(r.snapshotFile, func(f *os.File) error {
 		return memory.WriteSnapshot(contextWriter{ctx, f}, m.plan)
 	})
 }

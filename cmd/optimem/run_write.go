@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -121,15 +122,15 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 			return err
 		}
 	}
-	var written []*newlyWritten
+	var written []*newfile.File
 	defer func() {
 		for _, f := range written {
-			err = errors.Join(err, f.drop())
+			err = errors.Join(err, f.Drop())
 		}
 	}()
 	for i, f := range files {
 		format := outputFormats[formatOf(f.path)]
-		fresh, err := newFile(f.path, func(file *os.File) error {
+		fresh, err := newfile.New(f.path, func(file *os.File) error {
 			b := bufio.NewWriterSize(contextWriter{ctx, file}, 1<<20)
 			if err := format(ctx, b, tensors[i]); err != nil {
 				return err
@@ -147,7 +148,7 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 	for len(written) > 0 {
 		f := written[0]
 		written = written[1:]
-		if err := f.place(); err != nil {
+		if err := f.Place(); err != nil {
 			return err
 		}
 	}
@@ -179,7 +180,7 @@ func (r *run) writable(f target, tensors []namedTensor) error {
 			return r.usage(fmt.Sprintf("write it to a file that ends in %s", other), "%s: %s: %v", f.path, t.name, err)
 		}
 	}
-	return checkDisk(f.path, total)
+	return newfile.CheckRoom(f.path, total)
 }
 
 func writeOutputSafetensors(ctx context.Context, w io.Writer, tensors []namedTensor) error {

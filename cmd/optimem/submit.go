@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -236,7 +237,7 @@ func (s *submitting) gather(ctx context.Context, r work.Result, line *submitLine
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		return nil // it took its name when it was whole
 	}
-	return writeFile(path, func(f *os.File) error {
+	return newfile.Write(path, func(f *os.File) error {
 		return s.queue.Output(ctx, r.Key, func() (io.Writer, error) {
 			_, err := f.Seek(0, io.SeekStart)
 			return f, errors.Join(err, f.Truncate(0))
@@ -258,7 +259,7 @@ func (s *submitting) writeLines() error {
 			return err
 		}
 	}
-	err := writeFile(filepath.Join(s.out, "results.jsonl"), func(f *os.File) error {
+	err := newfile.Write(filepath.Join(s.out, "results.jsonl"), func(f *os.File) error {
 		_, err := f.Write(b.Bytes())
 		return err
 	})

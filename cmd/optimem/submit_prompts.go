@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/work"
 )
 
@@ -152,7 +153,7 @@ func (p *promptFiles) keep(index int, answer func(begin func() (io.Writer, error
 
 // write writes the answers in the order of the prompts, with why there is none.
 func (p *promptFiles) write(path string, results []submitLine) error {
-	return writeFile(path, func(f *os.File) error {
+	return newfile.Write(path, func(f *os.File) error {
 		w := bufio.NewWriter(f)
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)

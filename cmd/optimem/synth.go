@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
@@ -179,7 +180,7 @@ func (s *synth) write(ctx context.Context, tensors []loader.TensorData, write sy
 		totalBytes += n * int64(t.DType.Size())
 	}
 	const recordBytes = 512 // headers and padding around the data of one tensor, roughly
-	if err := checkDisk(s.output, totalBytes+int64(len(tensors))*recordBytes); err != nil {
+	if err := newfile.CheckRoom(s.output, totalBytes+int64(len(tensors))*recordBytes); err != nil {
 		return err
 	}
 	var bar *progress
@@ -189,7 +190,7 @@ func (s *synth) write(ctx context.Context, tensors []loader.TensorData, write sy
 		bar = newProgress(s.stderr, filepath.Base(s.output), totalBytes)
 	}
 	defer bar.clear()
-	return writeFile(s.output, func(f *os.File) error {
+	return newfile.Write(s.output, func(f *os.File) error {
 		b := bufio.NewWriterSize(countingWriter{f, bar.add}, 1<<20)
 		if err := write(ctx, b, tensors); err != nil {
 			return err

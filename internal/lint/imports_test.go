@@ -94,7 +94,9 @@ var diagram = map[string][]string{
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
 		"quantize", "perplexity", "work",
+		"cmd/optimem/internal/...",
 	},
+	"cmd/optimem/internal/newfile": {},
 
 	// Folders made of folders.
 	"quantize": {"loader", "layers", "models/transformers", "tensor"},
@@ -206,6 +208,12 @@ func inModule(imp string) (string, bool) {
 	return strings.CutPrefix(imp, modulePath+"/")
 }
 
+// ownRoom reports whether a package is a command's own room below it, as Go allows.
+func ownRoom(command, pkg string) bool {
+	above, _, internal := strings.Cut(pkg, "/internal/")
+	return internal && (command == above || strings.HasPrefix(command, above+"/"))
+}
+
 func checkDiagram(s *source) []string {
 	key, listed := lookup(diagram, s.dir)
 	if !listed {
@@ -216,7 +224,7 @@ func checkDiagram(s *source) []string {
 		pkg, ok := inModule(imp)
 		switch {
 		case !ok:
-		case match([]string{"cmd/..."}, pkg):
+		case match([]string{"cmd/..."}, pkg) && !ownRoom(s.dir, pkg):
 			found = append(found, s.at(s.file.Package, "%s imports %s: nobody imports a command", s.dir, pkg))
 		case s.test || match(everyone, pkg) || match(diagram[key], pkg):
 		default:
@@ -385,6 +393,12 @@ var importViolations = []violation{
 		"tensor/a_test.go": `package tensor; import "github.com/optimem/optimem/loader"`,
 		"tensor/b_test.go": `package tensor; import "github.com/optimem/optimem/cmd/optimem"`,
 	}, []string{"tensor imports cmd/optimem"}},
+	{"diagram", "a command's own room", map[string]string{
+		"cmd/optimem/a.go": `package main; import "github.com/optimem/optimem/cmd/optimem/internal/newfile"`,
+	}, nil},
+	{"diagram", "another's room", map[string]string{
+		"benchmarks/speed/a.go": `package main; import "github.com/optimem/optimem/cmd/optimem/internal/newfile"`,
+	}, []string{"nobody imports a command"}},
 	{"diagram", "an example imports a command", map[string]string{
 		"examples/service/main.go": `package main; import "github.com/optimem/optimem/cmd/optimem"`,
 	}, []string{"nobody imports a command"}},

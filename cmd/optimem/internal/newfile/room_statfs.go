@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package newfile
 
 import "golang.org/x/sys/unix"
 

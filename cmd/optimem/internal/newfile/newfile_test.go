@@ -1,4 +1,4 @@
-package main
+package newfile
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestWriteFile(t *testing.T) {
+func TestWrite(t *testing.T) {
 	failed := errors.New("failed on purpose")
 	write := func(text string, err error) func(*os.File) error {
 		return func(f *os.File) error {
@@ -34,19 +34,19 @@ func TestWriteFile(t *testing.T) {
 
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.pt")
-	if err := writeFile(path, write("half", failed)); !errors.Is(err, failed) {
+	if err := Write(path, write("half", failed)); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 	files(t, dir, 0)
-	if err := writeFile(path, write("first", nil)); err != nil {
+	if err := Write(path, write("first", nil)); err != nil {
 		t.Fatal(err)
 	}
 	content(t, path, "first")
-	if err := writeFile(path, write("half", failed)); !errors.Is(err, failed) {
+	if err := Write(path, write("half", failed)); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 	content(t, path, "first")
-	if err := writeFile(path, write("second", nil)); err != nil {
+	if err := Write(path, write("second", nil)); err != nil {
 		t.Fatal(err)
 	}
 	content(t, path, "second")
@@ -56,7 +56,7 @@ func TestWriteFile(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Skip(err)
 	}
-	if err := writeFile(link, write("third", nil)); err != nil {
+	if err := Write(link, write("third", nil)); err != nil {
 		t.Fatal(err)
 	}
 	content(t, path, "third")
@@ -64,35 +64,35 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("the link was replaced: %v, %v", info, err)
 	}
 
-	if err := writeFile(filepath.Join(dir, "no", "such", "folder.pt"), write("x", nil)); !errors.Is(err, os.ErrNotExist) {
+	if err := Write(filepath.Join(dir, "no", "such", "folder.pt"), write("x", nil)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	if err := writeFile(dir, write("x", nil)); err == nil {
+	if err := Write(dir, write("x", nil)); err == nil {
 		t.Error("a folder was overwritten")
 	}
 }
 
 // A name may be as long as files' names may be, in bytes.
-func TestWriteFileOfLongName(t *testing.T) {
+func TestWriteOfLongName(t *testing.T) {
 	for _, name := range []string{strings.Repeat("x", 250) + ".pt", strings.Repeat("界", 83) + ".pt"} {
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, nil, 0o666); err != nil {
 			t.Skip(err)
 		}
-		if err := writeFile(path, func(*os.File) error { return nil }); err != nil {
+		if err := Write(path, func(*os.File) error { return nil }); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 // Who may read a file is what the process's mask says, as for a file that is written in the ordinary way.
-func TestWriteFileMode(t *testing.T) {
+func TestWriteMode(t *testing.T) {
 	dir := t.TempDir()
 	ordinary, path := filepath.Join(dir, "ordinary"), filepath.Join(dir, "out.pt")
 	if err := os.WriteFile(ordinary, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(path, func(*os.File) error { return nil }); err != nil {
+	if err := Write(path, func(*os.File) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	want, err := os.Stat(ordinary)
@@ -105,17 +105,17 @@ func TestWriteFileMode(t *testing.T) {
 }
 
 // A file whose name is taken by a folder in the meantime is not left under another one.
-func TestWriteFileOfTakenName(t *testing.T) {
+func TestWriteOfTakenName(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.pt")
-	n, err := newFile(path, func(*os.File) error { return nil })
+	n, err := New(path, func(*os.File) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(path, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.place(); err == nil {
+	if err := n.Place(); err == nil {
 		t.Error("a folder was overwritten")
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
@@ -123,16 +123,16 @@ func TestWriteFileOfTakenName(t *testing.T) {
 	}
 }
 
-func TestCheckDisk(t *testing.T) {
+func TestCheckRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.pt")
 	if _, known := diskFree(filepath.Dir(path)); !known {
 		t.Skip("free space is unknown here")
 	}
-	if err := checkDisk(path, 1); err != nil {
+	if err := CheckRoom(path, 1); err != nil {
 		t.Error(err)
 	}
-	var f *failure
-	if err := checkDisk(path, 1<<62); !errors.As(err, &f) || f.code != exitFailed || len(f.hints) != 1 {
+	var full *FullError
+	if err := CheckRoom(path, 1<<62); !errors.As(err, &full) || full.NeedBytes != 1<<62 {
 		t.Errorf("got %#v", err)
 	}
 }

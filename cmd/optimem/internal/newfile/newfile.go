@@ -1,33 +1,37 @@
-package main
+// Package newfile writes files that appear whole or not at all, and says beforehand whether a disk has room for one.
+//
+// It does not know what is in a file, nor how a command says that it failed.
+//
+//	err := newfile.Write(path, func(f *os.File) error { return encode(f) })
+package newfile
 
 import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// writeFile writes the file at path so that it appears whole or not at all: write fills a temporary file beside it,
+// Write writes the file at path so that it appears whole or not at all: write fills a temporary file beside it,
 // which takes its name once everything is on the disk. Whatever goes wrong, the temporary file is removed and a file
 // that was there before is untouched.
-func writeFile(path string, write func(f *os.File) error) error {
-	f, err := newFile(path, write)
+func Write(path string, write func(f *os.File) error) error {
+	f, err := New(path, write)
 	if err != nil {
 		return err
 	}
-	return f.place()
+	return f.Place()
 }
 
-// A newlyWritten file is on the disk under a temporary name. It has to be placed or dropped.
-type newlyWritten struct{ temporary, path string }
+// A File is on the disk under a temporary name. It has to be placed or dropped.
+type File struct{ temporary, path string }
 
-// newFile writes a file that is to be at path.
-func newFile(path string, write func(f *os.File) error) (n *newlyWritten, err error) {
-	path, err = outputPath(path)
+// New writes a file that is to be at path.
+func New(path string, write func(f *os.File) error) (n *File, err error) {
+	path, err = Path(path)
 	if err != nil {
 		return nil, err
 	}
@@ -50,23 +54,23 @@ func newFile(path string, write func(f *os.File) error) (n *newlyWritten, err er
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
-	return &newlyWritten{temporary, path}, f.Close()
+	return &File{temporary, path}, f.Close()
 }
 
-// place gives the file its name, and drops it where that fails.
-func (n *newlyWritten) place() error {
+// Place gives the file its name, and drops it where that fails.
+func (n *File) Place() error {
 	if err := os.Rename(n.temporary, n.path); err != nil {
-		return errors.Join(err, n.drop())
+		return errors.Join(err, n.Drop())
 	}
 	syncFolder(filepath.Dir(n.path))
 	return nil
 }
 
-// drop removes the file.
-func (n *newlyWritten) drop() error { return os.Remove(n.temporary) }
+// Drop removes the file.
+func (n *File) Drop() error { return os.Remove(n.temporary) }
 
-// outputPath follows a link, so that the file it points to is replaced and not the link.
-func outputPath(path string) (string, error) {
+// Path follows a link, so that the file it points to is replaced and not the link.
+func Path(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -101,16 +105,4 @@ func syncFolder(dir string) {
 		_ = d.Sync()
 		_ = d.Close()
 	}
-}
-
-// A countingWriter reports how much has been written.
-type countingWriter struct {
-	w    io.Writer
-	tick func(n int)
-}
-
-func (c countingWriter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.tick(n)
-	return n, err
 }

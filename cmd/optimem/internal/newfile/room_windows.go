@@ -1,4 +1,4 @@
-package main
+package newfile
 
 import "golang.org/x/sys/windows"
 
