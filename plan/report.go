@@ -78,6 +78,9 @@ func (p *Plan) String() string {
 		}
 		fmt.Fprintf(&b, "packed %d weights: %d bytes for %d, made through %d\n", len(f.Packed), bytes, raw, f.PackingBytes)
 	}
+	if p.DecodeBytes > 0 {
+		fmt.Fprintf(&b, "decoding packed files %d, of which a pass reads %d\n", p.DecodeBytes, p.FileBytes())
+	}
 	if n := p.HostBytes(); n > 0 {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",
 			p.StagingBytes+p.GatherBytes, p.HostCopyBytes, p.SwapBytes, n)
