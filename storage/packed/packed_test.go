@@ -120,10 +120,10 @@ func TestRatios(t *testing.T) {
 			most float64
 			kind func(Stats) int64
 		}{
-			{"bfloat16", normal(1, 1<<20, asBFloat16), 0.705, func(s Stats) int64 { return s.BFloat16Bytes }},
-			{"float16", normal(2, 1<<20, asFloat16), 0.90, func(s Stats) int64 { return s.Float16Bytes }},
-			{"float32", normal(3, 1<<20, asFloat32), 0.86, func(s Stats) int64 { return s.Float32Bytes }},
-			{"float32 that was bfloat16", normal(4, 1<<20, asRounded), 0.36, func(s Stats) int64 { return s.Float32Bytes }},
+			{"bfloat16", normal(1, 1<<18, asBFloat16), 0.705, func(s Stats) int64 { return s.BFloat16Bytes }},
+			{"float16", normal(2, 1<<18, asFloat16), 0.90, func(s Stats) int64 { return s.Float16Bytes }},
+			{"float32", normal(3, 1<<18, asFloat32), 0.86, func(s Stats) int64 { return s.Float32Bytes }},
+			{"float32 that was bfloat16", normal(4, 1<<18, asRounded), 0.36, func(s Stats) int64 { return s.Float32Bytes }},
 			{"zeros", make([]byte, 1<<20), 0.51, nil},
 			{"random", random, 1.001, func(s Stats) int64 { return s.AsIsBytes }},
 			{"a tail", normal(5, 1<<18+255, asBFloat16), 0.71, nil},
