@@ -29,6 +29,8 @@ type Rates struct {
 	// DiskBytes is the rate of reads of the checkpoint, ReadSeconds what each costs whatever its size.
 	DiskBytes   float64
 	ReadSeconds float64
+	// DecodeBytes is the rate at which a processor makes bytes of packed files, counted as they are then.
+	DecodeBytes float64
 	// CachedBytes is the rate of reads of what the host's page cache holds of the checkpoint, 0 where it is not known.
 	CachedBytes float64
 	// Measured says that the numbers are the host's own.
@@ -40,6 +42,7 @@ type Rates struct {
 // guesses are the rates of a small server without a GPU.
 var guesses = Rates{
 	FLOPs: 20e9, MemoryBytes: 8e9, OpSeconds: 2e-6, CopyBytes: 12e9, CopySeconds: 10e-6, DiskBytes: 1e9, ReadSeconds: 100e-6,
+	DecodeBytes: 2e9,
 }
 
 // WithGuesses returns the rates with guesses where there is nothing.
@@ -50,7 +53,7 @@ func (r Rates) Or(others Rates) Rates {
 	for _, f := range []struct{ have, other *float64 }{
 		{&r.FLOPs, &others.FLOPs}, {&r.MemoryBytes, &others.MemoryBytes}, {&r.OpSeconds, &others.OpSeconds},
 		{&r.CopyBytes, &others.CopyBytes}, {&r.CopySeconds, &others.CopySeconds},
-		{&r.DiskBytes, &others.DiskBytes}, {&r.ReadSeconds, &others.ReadSeconds},
+		{&r.DiskBytes, &others.DiskBytes}, {&r.ReadSeconds, &others.ReadSeconds}, {&r.DecodeBytes, &others.DecodeBytes},
 	} {
 		if *f.have == 0 {
 			*f.have = *f.other
@@ -164,6 +167,20 @@ func (r Rates) StepSeconds(
 // Reading returns what a number of reads of so many bytes together take.
 func (r Rates) Reading(bytes int64, reads int) float64 {
 	return float64(bytes)/r.DiskBytes + float64(reads)*r.ReadSeconds
+}
+
+// ReadingPacked returns what a number of reads of packed files take, which are of so many bytes and stand for so many decoded
+// ones: blocks are decoded while others are read, by one processor at least.
+func (r Rates) ReadingPacked(bytes, decoded int64, reads int) float64 {
+	return max(float64(bytes)/r.DiskBytes, r.Decoding(decoded)) + float64(reads)*r.ReadSeconds
+}
+
+// Decoding returns what making so many bytes of packed files takes of a processor.
+func (r Rates) Decoding(bytes int64) float64 {
+	if bytes == 0 {
+		return 0
+	}
+	return float64(bytes) / r.DecodeBytes
 }
 
 // Copying returns what a number of copies to the device of so many bytes together take.

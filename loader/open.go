@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/limit"
 	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/storage/packed"
 )
 
 // Options change how a file is opened. The zero value is right for untrusted files.
@@ -55,6 +56,8 @@ type opener struct {
 	whole map[string]any
 	// isShard is set for the files that an index or a folder names, which cannot be one again.
 	isShard bool
+	// isPacked is set within a packed file.
+	isPacked bool
 }
 
 func newOpener(ctx context.Context, path string, opts Options) *opener {
@@ -76,7 +79,7 @@ func newOpener(ctx context.Context, path string, opts Options) *opener {
 // shard returns an opener for another file of the same checkpoint: same limits, same findings.
 func (o *opener) shard(ctx context.Context, path string) *opener {
 	s := *o
-	s.ctx, s.path = ctx, path
+	s.ctx, s.path, s.isPacked = ctx, path, false
 	return &s
 }
 
@@ -161,6 +164,8 @@ func (o *opener) openSource(ckpt *Checkpoint, src storage.Source) error {
 		return o.openIndex(ckpt, src)
 	case kindGGUF:
 		return o.openGGUF(ckpt, src)
+	case kindPacked:
+		return o.openPacked(ckpt, src)
 	default:
 		return o.openZip(ckpt, src)
 	}
@@ -174,6 +179,7 @@ const (
 	kindSafetensors
 	kindJSON
 	kindGGUF
+	kindPacked
 )
 
 // sniff tells the format from the first bytes; file names mean nothing. Files that users take for checkpoints get an
@@ -211,6 +217,8 @@ func (o *opener) sniff(src storage.Source) (fileKind, error) {
 		return unsupported("gzip-compressed: decompress it first")
 	case has("GGUF"):
 		return kindGGUF, nil
+	case has(packed.Magic):
+		return kindPacked, nil
 	case has("\x89HDF"):
 		return unsupported("an HDF5 (Keras) model: only PyTorch's formats, safetensors and GGUF are read")
 	case has("\x93NUMPY"):

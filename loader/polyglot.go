@@ -16,7 +16,7 @@ import (
 // refusePolyglot reports a file that is a pickle or a tar besides what its first bytes say. Unknown is set where they
 // say nothing that is known.
 func (o *opener) refusePolyglot(src storage.Source, kind fileKind, unknown bool) error {
-	if kind != kindPickle && kind != kindSafetensors && kind != kindGGUF && !unknown {
+	if kind != kindPickle && kind != kindSafetensors && kind != kindGGUF && kind != kindPacked && !unknown {
 		return nil // torch.load tries zip first, and no JSON document begins as a pickle
 	}
 	if kind != kindPickle || unknown {

@@ -54,6 +54,10 @@ func Planned(p *plan.Plan, name string, names Names) *Report {
 			d.constants(q)
 			d.duringPeak(q, names)
 		}
+		if p.Target.Direct {
+			d.HeldBytes += p.DecodeBytes
+			d.rest(decoding, p.DecodeBytes)
+		}
 		r.Devices = append(r.Devices, d)
 	}
 	if host, any := plannedHost(p); any {
@@ -112,20 +116,25 @@ func (r *Report) file(bytes int64) {
 // waiting is the purpose of bytes that hold what passes need again later.
 const waiting = "activations that wait"
 
+// decoding is the purpose of bytes through which packed files are read.
+const decoding = "decoding of packed files"
+
 // plannedHost is what passes take of it.
 func plannedHost(p *plan.Plan) (Device, bool) {
 	d := Device{Name: Host, Storages: []Storage{}}
-	var staging, copies, wait, rows, crossings int64
+	var staging, copies, wait, rows, crossings, decode int64
 	for ; p != nil; p = hostSide(p) {
 		staging, copies, rows = staging+p.StagingBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
 		if !p.Target.Direct {
 			wait += p.SwapBytes
+			decode += p.DecodeBytes
 		}
 		if p.Sides != nil {
 			crossings += p.Sides.CrossingBytes
 		}
 	}
 	d.host(staging, copies, wait, rows, crossings)
+	d.rest(decoding, decode)
 	d.HeldBytes = d.RestBytes()
 	return d, len(d.Rest) > 0
 }

@@ -31,7 +31,7 @@ type quantConfig struct {
 }
 
 // quantMethods are those whose weights are read, in the words of an error.
-const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes (4 bits) and mxfp4 (gpt-oss)"
+const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes and mxfp4 (gpt-oss)"
 
 // useQuantized makes m the model of a Hugging Face folder whose weights are quantised: of tensors that belong together one weight
 // is made, under the name that it had, and the configuration no longer says so.
@@ -138,13 +138,13 @@ func (b *quantBuilder) method() error {
 		if f := b.Checkpoint; f != "" && f != "gptq" && f != "gptq_v2" {
 			return refused(fmt.Sprintf(", checkpoint format %.20q", f))
 		}
-		if b.Bits != 2 && b.Bits != 4 && b.Bits != 8 {
+		if b.Bits != 2 && b.Bits != 3 && b.Bits != 4 && b.Bits != 8 {
 			return refused(fmt.Sprintf(" with %d bits", b.Bits))
 		}
 	case "fp8":
 	case "bitsandbytes":
-		if b.Eight || !b.Four {
-			return refused(" with 8 bits")
+		if !b.Eight && !b.Four {
+			return refused(", neither in 8 bits nor in 4")
 		}
 	case "compressed-tensors":
 		switch b.Format {
@@ -176,6 +176,8 @@ func (b *quantBuilder) module(name string) error {
 		b.gone[name] = true // activations are not rounded
 	case b.Method == "bitsandbytes" && strings.HasPrefix(kind, "bitsandbytes__") && strings.HasSuffix(module, ".weight.quant_state"):
 		return b.nested(strings.TrimSuffix(module, ".weight.quant_state"), kind)
+	case kind == "SCB" && b.Method == "bitsandbytes":
+		return b.llmInt8(module)
 	case kind == "weight_packed" && b.Method == "compressed-tensors":
 		return b.packed(module)
 	case kind == "weight_scale" && b.Method == "compressed-tensors" && b.all[module+".weight_packed"] == nil:
@@ -246,10 +248,15 @@ func (b *quantBuilder) words(module string, order encoded.Order) error {
 	if err != nil {
 		return err
 	}
-	each := int64(32 / b.Bits)
+	each, unit := int64(32/b.Bits), int64(1)
+	if b.Bits == 3 {
+		if each, unit = 32, 3; first%unit != 0 {
+			return fmt.Errorf("%w: %s has %d lines of words, no multiple of 3", loader.ErrFormat, codes.Name, first)
+		}
+	}
 	w := encoded.Words{Bits: b.Bits, Order: order, Codes: codes.Span(), Scales: scales.Span(), Zeros: zeros.Span(), DType: scales.DType}
 	if w.Columns, w.Rows = first, second*each; order == encoded.AlongColumns {
-		w.Columns, w.Rows = first*each, second
+		w.Columns, w.Rows = first/unit*each, second
 		if b.Checkpoint != "gptq_v2" {
 			w.ZeroLess = 1
 		}
@@ -264,7 +271,7 @@ func (b *quantBuilder) words(module string, order encoded.Order) error {
 	if err := sized(scales, groups, w.Rows); err != nil {
 		return err
 	}
-	if err := sized(zeros, groups, w.Rows/each); err != nil {
+	if err := sized(zeros, groups, w.Rows/each*unit); err != nil {
 		return err
 	}
 	if order == encoded.AlongColumns && b.has(module, "g_idx") {
@@ -433,6 +440,44 @@ func (b *quantBuilder) scaled(module string) error {
 	if w.Group, err = groupOf(scales, rows, columns); err != nil {
 		return err
 	}
+	b.add(module, rows, columns, w.DType, w.Matrix)
+	return nil
+}
+
+// llmInt8 makes a weight of bitsandbytes' bytes with a sign.
+func (b *quantBuilder) llmInt8(module string) error {
+	codes, err := b.part(module, "weight", tensor.Int8)
+	if err != nil {
+		return err
+	}
+	scales, err := b.part(module, "SCB", tensor.Float32)
+	if err != nil {
+		return err
+	}
+	rows, columns, err := matrixSizes(codes)
+	if err != nil {
+		return err
+	}
+	if err := sized(scales, rows); err != nil {
+		return err
+	}
+	if b.has(module, "weight_format") {
+		format, err := b.part(module, "weight_format", tensor.UInt8)
+		if err != nil {
+			return err
+		}
+		var kind [1]byte
+		if format.NumElements() != 1 {
+			return fmt.Errorf("%w: %s has %d numbers", loader.ErrFormat, format.Name, format.NumElements())
+		}
+		if err := format.Span().ReadAt(context.Background(), kind[:], 0); err != nil {
+			return err
+		}
+		if kind[0] != 0 {
+			return &UnsupportedError{What: fmt.Sprintf("%s %d, an order of bytes other than that of rows", format.Name, kind[0])}
+		}
+	}
+	w := encoded.LLMInt8{Rows: rows, Columns: columns, Codes: codes.Span(), Scales: scales.Span(), DType: b.dtype}
 	b.add(module, rows, columns, w.DType, w.Matrix)
 	return nil
 }

@@ -179,6 +179,26 @@ var quantForms = map[string]struct {
 			}
 		}, true,
 	},
+	"bitsandbytes of bytes": {
+		map[string]any{"quant_method": "bitsandbytes", "load_in_8bit": true},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"weight":        {"I8", []int{rows, columns}, noise(seed, rows*columns)},
+				"SCB":           {"F32", []int{rows}, singlesOf(seed+1, rows)},
+				"weight_format": {"U8", []int{}, []byte{0}},
+			}
+		}, true,
+	},
+	"gptq of 3 bits": {
+		map[string]any{"quant_method": "gptq", "bits": 3, "group_size": 64, "checkpoint_format": "gptq"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"qweight": {"I32", []int{columns / 32 * 3, rows}, noise(seed, columns/32*3*rows*4)},
+				"qzeros":  {"I32", []int{columns / 64, rows / 32 * 3}, noise(seed+1, columns/64*rows/32*3*4)},
+				"scales":  {"F16", []int{columns / 64, rows}, halvesOf(seed+2, columns/64, rows)},
+			}
+		}, true,
+	},
 	"compressed-tensors of bytes": {
 		map[string]any{"quant_method": "compressed-tensors", "format": "int-quantized"},
 		func(seed uint32, rows, columns int) map[string]heldTensor {
@@ -340,8 +360,14 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 		{"awq", `weights quantised by "hqq"; those that are read are awq`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "hqq"}
 		}},
-		{"bitsandbytes", `"bitsandbytes" with 8 bits`, func(c map[string]any, _ map[string]heldTensor) {
-			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes", "load_in_8bit": true}
+		{"bitsandbytes", `"bitsandbytes", neither in 8 bits nor in 4`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes"}
+		}},
+		{"bitsandbytes of bytes", proj + "SCB has the shape [3], where [128] fits", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"SCB"] = heldTensor{"F32", []int{3}, make([]byte, 12)}
+		}},
+		{"gptq of 3 bits", proj + "qweight has 4 lines of words, no multiple of 3", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"qweight"] = heldTensor{"I32", []int{4, 128}, make([]byte, 2048)}
 		}},
 		{"bitsandbytes", proj + "weight.quant_state.bitsandbytes__nf4", func(_ map[string]any, x map[string]heldTensor) {
 			state := []byte(`{"quant_type": "nf4", "blocksize": 48, "dtype": "float16", "shape": [128, 64]}`)
@@ -357,8 +383,8 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 		{"awq", `"awq", version "gemv"`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "awq", "bits": 4, "version": "gemv"}
 		}},
-		{"gptq", `"gptq" with 3 bits`, func(c map[string]any, _ map[string]heldTensor) {
-			c["quantization_config"] = map[string]any{"quant_method": "gptq", "bits": 3}
+		{"gptq", `"gptq" with 5 bits`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "gptq", "bits": 5}
 		}},
 		{"compressed-tensors", `format "nvfp4-pack-quantized"`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}

@@ -133,6 +133,8 @@ type Plan struct {
 	// SwapBytes is the host memory for activations that wait there until they are needed again; where the target is Direct
 	// it is a file's.
 	SwapBytes int64
+	// DecodeBytes is the memory that reads of packed files take, of the host's.
+	DecodeBytes int64
 	// Gathers are embeddings whose tables are neither held nor moved, GatherBytes the host memory through which their rows
 	// pass to a device that is not Direct.
 	Gathers     []Gather
@@ -270,6 +272,9 @@ func (p *Plan) PeakBytes() int64 {
 	if p.Sides != nil && p.Sides.Peer != "" {
 		n = max(n, p.Sides.Host.PeakBytes())
 	}
+	if p.Target.Direct {
+		n += p.DecodeBytes
+	}
 	return n
 }
 
@@ -277,7 +282,7 @@ func (p *Plan) PeakBytes() int64 {
 func (p *Plan) HostBytes() int64 {
 	n := p.StagingBytes + p.HostCopyBytes + p.GatherBytes
 	if !p.Target.Direct {
-		n += p.SwapBytes
+		n += p.SwapBytes + p.DecodeBytes
 	}
 	switch {
 	case p.Sides != nil && p.Sides.Peer != "":

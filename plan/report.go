@@ -86,6 +86,9 @@ func (p *Plan) String() string {
 		set := &p.Fixed.Slots[e.Set]
 		fmt.Fprintf(&b, "experts of %s: %d, through %d slots of %d at %d\n", orRoot(e.Path), len(e.Each), set.Slots, set.SlotBytes, set.Offset)
 	}
+	if p.DecodeBytes > 0 {
+		fmt.Fprintf(&b, "decoding packed files %d, of which a pass reads %d\n", p.DecodeBytes, p.FileBytes())
+	}
 	if n := p.HostBytes(); n > 0 {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",
 			p.StagingBytes+p.GatherBytes, p.HostCopyBytes, p.SwapBytes, n)

@@ -85,3 +85,27 @@ type StoredSource interface {
 	// StoredBytes returns how many bytes of the file a read of n bytes from an offset on takes.
 	StoredBytes(off, n int64) int64
 }
+
+// A PackedSource is a StoredSource whose blocks are decoded by who reads, on the host's processors.
+type PackedSource interface {
+	StoredSource
+	// BlockBytes is how many bytes a block stands for. Reads that begin and end at multiples of it decode nothing twice.
+	BlockBytes() int64
+	// BufferBytes is the memory that reads of all such sources of a process take together, however many there are at once.
+	BufferBytes() int64
+}
+
+// Packed returns the packed source that a source is, or reads from; false where there is none.
+func Packed(s Source) (PackedSource, bool) {
+	for s != nil {
+		if p, ok := s.(PackedSource); ok {
+			return p, true
+		}
+		over, ok := s.(interface{ Raw() Source })
+		if !ok {
+			break
+		}
+		s = over.Raw()
+	}
+	return nil, false
+}

@@ -247,6 +247,7 @@ func (k *calibration) printJSON(path string, host calibrate.Host, rates cost.Rat
 	o.set("op_seconds", record.OpSeconds)
 	o.set("copy_bytes_per_second", record.CopyBytesPerSecond)
 	o.set("disk_bytes_per_second", record.DiskBytesPerSecond)
+	o.set("decode_bytes_per_second", record.DecodeBytesPerSecond)
 	o.set("read_seconds", record.ReadSeconds)
 	o.set("cached_bytes_per_second", record.CachedBytesPerSecond)
 	return o.close()
@@ -256,6 +257,7 @@ func calibrationTable(path string, host calibrate.Host, rates cost.Rates) *ascii
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("host", fmt.Sprintf("%s, %s", host.CPU, counted(host.Threads, "thread")))
 	t.Row("disk", fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(rates.DiskBytes)), secondsText(rates.ReadSeconds)))
+	t.Row("packed files", fmt.Sprintf("%s/s decoded by one processor", ascii.FormatSize(int64(rates.DecodeBytes))))
 	t.Row("cached files", ascii.FormatSize(int64(rates.CachedBytes))+"/s")
 	t.Row("memory", fmt.Sprintf("%s/s read by ops, %s/s copied", ascii.FormatSize(int64(rates.MemoryBytes)),
 		ascii.FormatSize(int64(rates.CopyBytes))))

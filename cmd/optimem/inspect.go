@@ -13,6 +13,7 @@ import (
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/storage/packed"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -118,6 +119,10 @@ func sourceBytes(ckpt *loader.Checkpoint) int64 {
 	for _, w := range ckpt.Weights {
 		if s := w.Extent.Source; s != nil && !seen[s] {
 			seen[s] = true
+			if p, ok := s.(*packed.Source); ok {
+				total = addSat(total, p.PackedBytes())
+				continue
+			}
 			total = addSat(total, s.Size())
 		}
 	}

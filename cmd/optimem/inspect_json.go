@@ -85,6 +85,9 @@ func (in *inspection) writeJSON(w io.Writer) error {
 	o.set("path", in.Path)
 	o.set("format", in.Format)
 	o.set("file_bytes", in.fileBytes)
+	if n, _ := packedBytes(in.Checkpoint); n > 0 {
+		o.set("packed_bytes", n)
+	}
 	o.set("total_params", in.tally.total.params)
 	o.set("total_bytes", in.tally.total.bytes)
 	setArray(o, "dtypes", each(in.dtypes(), func(_ int, d dtypeCount) dtypeJSON {

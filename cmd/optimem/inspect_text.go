@@ -67,6 +67,9 @@ func (in *inspection) writeHead(b *bufio.Writer, o textOptions) {
 		facts.Row("written by", "torch "+v)
 	}
 	facts.Row("file", ascii.FormatSize(in.fileBytes))
+	if n, original := packedBytes(in.Checkpoint); n > 0 {
+		facts.Row("packed", fmt.Sprintf("in %s, %s of %s", ascii.FormatSize(n), shareOf(n, original), ascii.FormatSize(original)))
+	}
 	facts.Row("tensors", fmt.Sprintf("%s: %s params, %s", ascii.FormatCount(int64(len(in.Weights))),
 		ascii.FormatCount(in.tally.total.params), ascii.FormatSize(in.tally.total.bytes)))
 	for i, d := range in.dtypes() {

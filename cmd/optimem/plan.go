@@ -158,6 +158,12 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.set("expected_swap_seconds", p.Forecast.SwapSeconds)
 		o.set("values", originsOf(p))
 	}
+	if p.DecodeBytes > 0 {
+		rates := r.decodeRates(m)
+		o.set("decode_bytes", p.DecodeBytes)
+		o.set("packed_read_seconds", rates.packed)
+		o.set("raw_read_seconds", rates.raw)
+	}
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", leastBytes)
@@ -267,6 +273,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	t.Row("memory", purposes(
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
 		purpose{p.CacheBytes, "cache"}, purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
+		purpose{directBytes(p), "decoding"},
 	))
 	for i, e := range p.Encodings() {
 		title := ""
@@ -320,6 +327,9 @@ func (r *run) planRun(t *ascii.Table, m *openModel) {
 	}
 	t.Row("moved per run", moved)
 	expertRows(t, p)
+	if p.DecodeBytes > 0 && m.fileBytes > 0 {
+		t.Row("packed file", r.decodeRates(m).String())
+	}
 	if out, in := p.SwappedBytes(); in > 0 {
 		where := "the host's memory"
 		if p.Sides == nil && p.Target.Direct {

@@ -207,7 +207,9 @@ func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 		opts.Rates = opts.HostRates
 		return opts
 	}
-	opts.Rates = cost.Rates{DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds}
+	opts.Rates = cost.Rates{
+		DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds, DecodeBytes: opts.HostRates.DecodeBytes,
+	}
 	return opts
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/cpu/arrange"
+	"github.com/optimem/optimem/storage/packed"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -99,6 +100,9 @@ func (b *bench) rates(o Options) (cost.Rates, error) {
 	if r.CopyBytes, err = b.copies(); err != nil {
 		return r, err
 	}
+	if r.DecodeBytes, err = packed.DecodeRate(b.ctx, decodeTime); err != nil {
+		return r, err
+	}
 	r.OpSeconds = best[0][0].seconds
 	stream := best[1][0]
 	r.MemoryBytes = float64(stream.cost.Bytes) / max(stream.seconds-r.OpSeconds, minSeconds)
@@ -146,6 +150,9 @@ func sum(r *cost.Rates, list []sample, measured [][]measurement) {
 	}
 	r.FLOPs = r.KindFLOPs["linear"]
 }
+
+// decodeTime is how long packed blocks are decoded.
+const decodeTime = 50 * time.Millisecond
 
 // minSeconds keeps rates finite where a clock is too coarse.
 const minSeconds = 1e-9

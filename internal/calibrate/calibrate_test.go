@@ -200,7 +200,7 @@ func TestStore(t *testing.T) {
 		FLOPs: 1e10, KindFLOPs: map[graph.Kind]float64{"linear": 1e10, "conv": 5e9},
 		Points:      map[string][]cost.Point{"conv 1": {{M: 64, N: 49, K: 3, FLOPs: 1e9}, {M: 1, FLOPs: 2}}},
 		MemoryBytes: 8e9, OpSeconds: 1e-6,
-		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, CachedBytes: 9e9, Measured: true,
+		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, CachedBytes: 9e9, DecodeBytes: 4e9, Measured: true,
 	}
 	for _, r := range []cost.Rates{{FLOPs: 1}, want} {
 		if err := Save(path, here, r); err != nil {

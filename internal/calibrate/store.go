@@ -40,6 +40,8 @@ type Record struct {
 	DiskBytesPerSecond   float64                `json:"disk_bytes_per_second"`
 	ReadSeconds          float64                `json:"read_seconds"`
 	CachedBytesPerSecond float64                `json:"cached_bytes_per_second"`
+	// DecodeBytesPerSecond is what a processor makes of packed files; files of before have none.
+	DecodeBytesPerSecond float64 `json:"decode_bytes_per_second,omitempty"`
 	// Products are rates by size: rows, columns, depth and operations per second.
 	Products map[string][][4]float64 `json:"product_flops_per_second"`
 }
@@ -54,7 +56,7 @@ func RecordOf(r cost.Rates) Record {
 	}
 	return Record{
 		r.FLOPs, r.KindFLOPs, r.MemoryBytes, r.OpSeconds, r.CopyBytes, r.CopySeconds, r.DiskBytes, r.ReadSeconds,
-		r.CachedBytes, products,
+		r.CachedBytes, r.DecodeBytes, products,
 	}
 }
 
@@ -74,7 +76,7 @@ func (r Record) Rates() cost.Rates {
 		FLOPs:  r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
 		OpSeconds: r.OpSeconds, CopyBytes: r.CopyBytesPerSecond, CopySeconds: r.CopySeconds,
 		DiskBytes: r.DiskBytesPerSecond, ReadSeconds: r.ReadSeconds,
-		CachedBytes: r.CachedBytesPerSecond, Measured: true,
+		CachedBytes: r.CachedBytesPerSecond, DecodeBytes: r.DecodeBytesPerSecond, Measured: true,
 	}
 }
 
@@ -82,7 +84,7 @@ func (r Record) Rates() cost.Rates {
 func (r Record) valid() bool {
 	for _, x := range []float64{
 		r.FLOPsPerSecond, r.MemoryBytesPerSecond, r.OpSeconds, r.CopyBytesPerSecond, r.CopySeconds,
-		r.DiskBytesPerSecond, r.ReadSeconds, r.CachedBytesPerSecond,
+		r.DiskBytesPerSecond, r.ReadSeconds, r.CachedBytesPerSecond, r.DecodeBytesPerSecond,
 	} {
 		if !(x >= 0) {
 			return false

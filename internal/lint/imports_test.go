@@ -12,13 +12,15 @@ import (
 // is not here is not allowed, and a package that is not here must not exist. "x/..." is x and all below it.
 var diagram = map[string][]string{
 	"storage": {},
-	"tensor":  {"storage"},
+	// Files of fewer bytes, as sources.
+	"storage/packed": {"storage"},
+	"tensor":         {"storage"},
 	// What the blocks of GGUF files stand for.
 	"tensor/encoded": {"storage", "tensor"},
 
 	// Bytes and names. A graph or code leaves the loader parsed, never evaluated.
 	"loader": {
-		"storage", "tensor", "tensor/encoded", "loader/exported", "loader/script", "loader/internal/...",
+		"storage", "storage/packed", "tensor", "tensor/encoded", "loader/exported", "loader/script", "loader/internal/...",
 	},
 	"loader/exported":            {"tensor", "loader/internal/fault", "loader/internal/limit", "loader/internal/strictjson"},
 	"loader/script":              {"tensor", "loader/internal/fault", "loader/internal/limit"},
@@ -93,13 +95,14 @@ var diagram = map[string][]string{
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "plan/slots", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
-		"quantize", "perplexity", "work",
+		"quantize", "pack", "storage/packed", "perplexity", "work",
 		"cmd/optimem/internal/...",
 	},
 	"cmd/optimem/internal/newfile": {},
 
 	// Folders made of folders.
 	"quantize": {"loader", "layers", "models/transformers", "tensor"},
+	"pack":     {"loader", "storage", "storage/packed"},
 
 	// What is around a session that takes text.
 	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
@@ -131,7 +134,7 @@ var diagram = map[string][]string{
 	"text/template/internal/python": {},
 	"text/grammar":                  {},
 
-	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "cost", "plan", "storage", "tensor"},
+	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "cost", "plan", "storage", "storage/packed", "tensor"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},
@@ -165,7 +168,7 @@ var dependencies = map[string][]string{
 	"github.com/nats-io/nats-server/v2":      {"work"},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
-	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
+	"golang.org/x/sys":                       {"storage", "storage/packed", "cuda/...", "cmd/...", "internal/..."},
 	"github.com/ebitengine/purego":           {"cuda/..."},
 	"github.com/klauspost/compress/zstd":     {"models/internal/zoo"},
 	"gorgonia.org/cu":                        {"cuda/..."},

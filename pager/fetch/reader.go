@@ -182,8 +182,15 @@ func (r *reader) wait(ctx context.Context, v *visit) error {
 func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 	var out []piece
 	for _, s := range list {
-		for at := int64(0); at < s.Extent.Bytes; at += most {
-			n := min(most, s.Extent.Bytes-at)
+		block := int64(0) // reads of blocks end where these do
+		if p, ok := s.Extent.Source.(storage.PackedSource); ok && p.BlockBytes() <= most {
+			block = p.BlockBytes()
+		}
+		for at, n := int64(0), int64(0); at < s.Extent.Bytes; at += n {
+			n = min(most, s.Extent.Bytes-at)
+			if over := (s.Extent.Offset + at + n) % max(block, 1); over < n && at+n < s.Extent.Bytes {
+				n -= over
+			}
 			e := s.Extent
 			e.Offset, e.Bytes = e.Offset+at, n
 			if e.Source.Size() <= e.Offset { // over-read behind the last byte

@@ -55,7 +55,11 @@ func (d *draft) gatherSeconds(t *table, resultBytes int64) float64 {
 	}
 	n := resultBytes / max(t.rowBytes(), 1)
 	rowBytes := plan.AlignUp(t.rowBytes(), storage.AlignBytes)
-	return float64(n) * (r.ReadSeconds/storage.DefaultInFlight + float64(rowBytes)/r.DiskBytes)
+	each := float64(rowBytes) / r.DiskBytes
+	if p, ok := storage.Packed(t.weight.Extent.Source); ok { // a block is decoded for each
+		each = max(float64(p.BlockBytes())/r.DiskBytes, r.Decoding(p.BlockBytes()))
+	}
+	return float64(n) * (r.ReadSeconds/storage.DefaultInFlight + each)
 }
 
 // thrifty returns the draft in which of embeddings only rows are brought where that takes less time than bringing the

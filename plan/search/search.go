@@ -21,6 +21,7 @@
 package search
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/optimem/optimem/cost"
@@ -30,7 +31,41 @@ import (
 )
 
 // Plan finds a plan for passes over a graph. It fails with a [*plan.CapacityError] where the budget is too small.
-func Plan(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
+func Plan(l *graph.Lowered, o Options) (*plan.Plan, error) {
+	decode := decodeBytes(l.Graph)
+	if decode == 0 {
+		return find(l, o)
+	}
+	o = o.filled()
+	budget := &o.MemoryBytes // of which reads of packed files take their part
+	if !o.Target.Direct {
+		budget = &o.HostBytes
+	}
+	given := *budget
+	if given > 0 {
+		*budget = max(*budget-decode, 1)
+	}
+	p, err := find(l, o)
+	var full *plan.CapacityError
+	if errors.As(err, &full) && full.Host != o.Target.Direct {
+		more := *full
+		if more.NeedBytes, more.HaveBytes = full.NeedBytes+decode, min(full.HaveBytes+decode, given); o.Target.Direct && full.MinBytes > 0 {
+			more.MinBytes = full.MinBytes + decode
+		}
+		return nil, &more
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.DecodeBytes = decode
+	if o.Target.Direct {
+		p.MinBytes += decode
+	}
+	return p, nil
+}
+
+// find is Plan, with what is left of the budget.
+func find(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -149,6 +184,7 @@ func check(g *graph.Graph) error {
 
 // gainsEarly reports whether a first pass gains by computing while the weights that stay come.
 func gainsEarly(p *plan.Plan, r cost.Rates) bool {
-	load := float64(plan.SpanBytes(p.Fixed.Spans)) / r.DiskBytes
+	plain, stored, _ := packedBytes(p.Fixed.Spans)
+	load := float64(plain+stored) / r.DiskBytes
 	return min(load, p.Forecast.ComputeSeconds) > cost.QueueCloseSeconds
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 )
 
 const (
@@ -85,7 +86,39 @@ func keepCopy(g *plan.Group, p *plan.Plan) {
 
 // diskSeconds returns what the reads of a group take.
 func diskSeconds(r cost.Rates, g *plan.Group) float64 {
-	return r.Reading(plan.SpanBytes(g.Spans), len(g.Spans))
+	return readSeconds(r, g.Spans)
+}
+
+// readSeconds returns what reads take.
+func readSeconds(r cost.Rates, list []plan.Span) float64 {
+	plain, stored, decoded := packedBytes(list)
+	if decoded == 0 {
+		return r.Reading(plain, len(list))
+	}
+	return r.ReadingPacked(plain+stored, decoded, len(list))
+}
+
+// packedBytes returns how many bytes reads take of files that lie there as they are, how many of packed ones, and how many these
+// stand for.
+func packedBytes(list []plan.Span) (plain, stored, decoded int64) {
+	for _, s := range list {
+		if _, ok := storage.Packed(s.Extent.Source); ok {
+			stored, decoded = stored+s.Extent.StoredBytes(), decoded+s.Extent.Bytes
+		} else {
+			plain += s.Extent.Bytes
+		}
+	}
+	return plain, stored, decoded
+}
+
+// decodeBytes returns the memory that reads of the weights of a graph take where they lie in packed files.
+func decodeBytes(g *graph.Graph) (most int64) {
+	for i := range g.Values {
+		if p, ok := storage.Packed(g.Values[i].Weight.Extent.Source); ok {
+			most = max(most, p.BufferBytes())
+		}
+	}
+	return most
 }
 
 // cachedSeconds returns which part of a load is copying out of the page cache at the cost of ops, where that is the
@@ -94,7 +127,8 @@ func cachedSeconds(r cost.Rates, t plan.Target, g *plan.Group) float64 {
 	if !t.Direct {
 		return 0
 	}
-	return r.OutOfCache(plan.SpanBytes(g.Spans))
+	plain, stored, decoded := packedBytes(g.Spans)
+	return r.OutOfCache(plain+stored) + cost.CopiedShare*r.Decoding(decoded)
 }
 
 // copySeconds returns what copying parts to a device takes.

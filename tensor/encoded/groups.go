@@ -14,6 +14,7 @@ import (
 //	INT4, INT8   scale, in the dtype that products are rounded to; the code that stands for nothing; codes, of INT4 in half bytes,
 //	             the low ones first:                            round((code − nothing) × scale)
 //	F8E4M3       scale, float32; codes:                          round(float8_e4m3fn × scale)
+//	LLMINT8      scale, float32; codes with a sign:              round(float32(code × scale) × float32(1 ÷ 127))
 //	NF4, FP4     scale, float32; codes in half bytes:            round(number of the code × scale)
 //
 // Their names end in how many numbers a block has and in the dtype that numbers are rounded to, as the library rounds them.
@@ -49,6 +50,7 @@ func makeOwn() []Encoding {
 			add("INT4", width+1+n/2, func(to []float32, b []byte) { decodeInt4(to, b, dtype) })
 			add("INT8", width+1+n, func(to []float32, b []byte) { decodeInt8(to, b, dtype) })
 			add("F8E4M3", 4+n, func(to []float32, b []byte) { decodeFloat8(to, b, dtype) })
+			add("LLMINT8", 4+n, func(to []float32, b []byte) { decodeLLMInt8(to, b, dtype) })
 			add("NF4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableNF4) })
 			add("FP4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableFP4) })
 		}
@@ -142,6 +144,16 @@ func decodeFloat8(to []float32, b []byte, dtype tensor.DType) {
 	scale := loadFloat(b, tensor.Float32)
 	for i, c := range b[4:][:len(to)] {
 		to[i] = rounded(tensor.Float8ToFloat32(tensor.Float8E4M3FN, c)*scale, dtype)
+	}
+}
+
+// reciprocal127 is what bitsandbytes multiplies by to divide by 127.
+const reciprocal127 = float32(7.874015718698502e-3)
+
+func decodeLLMInt8(to []float32, b []byte, dtype tensor.DType) {
+	scale := loadFloat(b, tensor.Float32)
+	for i, c := range b[4:][:len(to)] {
+		to[i] = rounded(float32(float32(int8(c))*scale)*reciprocal127, dtype)
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 // Words are a weight of Rows by Columns whose codes lie in words, with a scale for each group of columns.
 type Words struct {
 	Rows, Columns, Group int64
-	// Bits are those of a code: 4 or 8, or 2 with AlongColumns.
+	// Bits are those of a code: 4 or 8, or 2 or 3 with AlongColumns. Of 3 bits 32 codes lie in three words, one after the other.
 	Bits  int
 	Order Order
 	Codes storage.Extent
@@ -48,6 +48,14 @@ type Words struct {
 
 // fillBytes bounds what a matrix that is made holds on the way.
 const fillBytes = 256 << 10
+
+// unit returns how many codes lie in how many words.
+func (w *Words) unit() (codes, words int64) {
+	if w.Bits == 3 {
+		return 32, 3
+	}
+	return int64(32 / w.Bits), 1
+}
 
 // groups is how many groups a row has.
 func (w *Words) groups() int64 { return (w.Columns + w.Group - 1) / w.Group }
@@ -144,8 +152,8 @@ func (w *words) heads(s *slab, n int64, p []byte) {
 func (w *words) readScales(ctx context.Context, s *slab, first, n int64) error {
 	groups, width := w.groups(), int64(w.DType.Size())
 	s.scales, s.zeros = resized(s.scales, groups*n), resized(s.zeros, groups*n)
-	each := int64(32 / w.Bits)
 	if w.ByRow {
+		each := int64(32 / w.Bits)
 		s.raw = resized(s.raw, groups*max(width, 4))
 		for r := range n {
 			raw := s.raw[:groups*width]
@@ -169,9 +177,10 @@ func (w *words) readScales(ctx context.Context, s *slab, first, n int64) error {
 		}
 		return nil
 	}
-	from, end := first/each, (first+n+each-1)/each // words of zeros
+	each, unit := w.unit()
+	from, end := first/each*unit, (first+n+each-1)/each*unit // words of zeros
 	s.raw = resized(s.raw, max(n*width, (end-from)*4))
-	stored := (w.Rows + each - 1) / each
+	stored := (w.Rows + each - 1) / each * unit
 	for g := range groups {
 		raw := s.raw[:n*width]
 		if err := w.Scales.ReadAt(ctx, raw, (g*w.Rows+first)*width); err != nil {
@@ -189,11 +198,25 @@ func (w *words) readScales(ctx context.Context, s *slab, first, n int64) error {
 		}
 		for r := range n {
 			at := first + r
+			if w.Bits == 3 { // AutoGPTQ lets 7 and one more be 8
+				s.zeros[g*n+r] = threeBits(raw, at-from/unit*each) + w.ZeroLess
+				continue
+			}
 			code := double(raw[(at/each-from)*4:]) >> w.shift(at%each) & (1<<w.Bits - 1)
 			s.zeros[g*n+r] = (uint8(code) + w.ZeroLess) & uint8(1<<w.Bits-1)
 		}
 	}
 	return nil
+}
+
+// threeBits is code i of those of 3 bits that follow each other in words.
+func threeBits(words []byte, i int64) uint8 {
+	at := 3 * i
+	code := uint32(words[at/8]) >> (at % 8)
+	if at%8 > 5 {
+		code |= uint32(words[at/8+1]) << (8 - at%8)
+	}
+	return uint8(code & 7)
 }
 
 // turnedAWQ are the places of eight rows in a word.
@@ -253,6 +276,9 @@ func (w *words) put(s *slab, n, r, k int64, code uint32, p []byte) {
 
 // acrossLines reads lines of words, of which each row has some in each line.
 func (w *words) acrossLines(ctx context.Context, s *slab, first, n int64, p []byte) error {
+	if w.Bits == 3 {
+		return w.acrossThrees(ctx, s, first, n, p)
+	}
 	each := int64(32 / w.Bits)
 	lines, wide, from, end := w.Columns, w.Rows/each, first/each, (first+n+each-1)/each
 	if w.Order == AlongColumns {
@@ -282,6 +308,28 @@ func (w *words) acrossLines(ctx context.Context, s *slab, first, n int64, p []by
 						w.put(s, n, r, k, word>>w.shift(c)&(1<<w.Bits-1), p)
 					}
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// acrossThrees reads three lines of words at a time, in which a row has 32 codes.
+func (w *words) acrossThrees(ctx context.Context, s *slab, first, n int64, p []byte) error {
+	s.raw = resized(s.raw, 3*4*n)
+	for k := int64(0); k < w.Columns; k += 32 {
+		for line := range int64(3) {
+			if err := w.Codes.ReadAt(ctx, s.raw[line*4*n:][:4*n], 4*((k/32*3+line)*w.Rows+first)); err != nil {
+				return err
+			}
+		}
+		for r := range n {
+			var unit [12]byte
+			for line := range int64(3) {
+				copy(unit[4*line:], s.raw[(line*n+r)*4:][:4])
+			}
+			for c := range int64(32) {
+				w.put(s, n, r, k+c, uint32(threeBits(unit[:], c)), p)
 			}
 		}
 	}

@@ -49,11 +49,11 @@ const packedRows, packedColumns = 32, 256
 func packedCases() map[string]packedCase {
 	const rows, columns = packedRows, packedColumns
 	words := func(order encoded.Order, bits int, group int64, less uint8) encoded.Words {
-		each := int64(32 / bits)
+		zeros := int64(rows * bits / 32)
 		w := encoded.Words{
 			Rows: rows, Columns: columns, Group: group, Bits: bits, Order: order, Codes: stream(1, rows*columns*int64(bits)/8),
 			Scales: scalesOf(tensor.Float16, columns/group*rows), DType: tensor.Float16,
-			Zeros: stream(3, columns/group*(rows/each)*4), ZeroLess: less,
+			Zeros: stream(3, columns/group*zeros*4), ZeroLess: less,
 		}
 		return w
 	}
@@ -100,6 +100,11 @@ func packedCases() map[string]packedCase {
 			return m, e
 		}
 	}
+	llm := func(columns int64, d tensor.DType) func() (encoded.Matrix, *encoded.Encoding) {
+		return encoded.LLMInt8{
+			Rows: rows, Columns: columns, Codes: stream(1, rows*columns), Scales: scalesOf(tensor.Float32, rows), DType: d,
+		}.Matrix
+	}
 	return map[string]packedCase{
 		"bnb nf4":             {nested("NF4", tensor.BFloat16, false), columns, tensor.BFloat16, "NF4/64 bfloat16"},
 		"bnb fp4 nested":      {nested("FP4", tensor.Float16, true), columns, tensor.Float16, "FP4/64 float16"},
@@ -111,6 +116,11 @@ func packedCases() map[string]packedCase {
 		"gptq 4 128 v2":       {words(encoded.AlongColumns, 4, 128, 0).Matrix, columns, tensor.Float16, "INT4/128 float16"},
 		"gptq 4 32 act order": {ordered.Matrix, columns, tensor.Float16, ""},
 		"gptq 4 16":           {words(encoded.AlongColumns, 4, 16, 1).Matrix, columns, tensor.Float16, ""},
+		"gptq 3 32":           {words(encoded.AlongColumns, 3, 32, 1).Matrix, columns, tensor.Float16, "INT4/32 float16"},
+		"gptq 3 128 v2":       {words(encoded.AlongColumns, 3, 128, 0).Matrix, columns, tensor.Float16, "INT4/128 float16"},
+		"gptq 3 16":           {words(encoded.AlongColumns, 3, 16, 1).Matrix, columns, tensor.Float16, ""},
+		"bnb int8":            {llm(columns, tensor.Float16), columns, tensor.Float16, "LLMINT8/128 float16"},
+		"bnb int8 short":      {llm(40, tensor.BFloat16), 40, tensor.BFloat16, ""},
 		"ct 4 128":            {inRows(4, 128, tensor.BFloat16, false).Matrix, columns, tensor.BFloat16, "INT4/128 bfloat16"},
 		"ct 4 32 zeros":       {inRows(4, 32, tensor.Float16, true).Matrix, columns, tensor.Float16, "INT4/32 float16"},
 		"ct 8 256":            {inRows(8, 256, tensor.Float32, false).Matrix, columns, tensor.Float32, "INT8/128 float32"},

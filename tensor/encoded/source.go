@@ -152,8 +152,8 @@ func (s *Source) find(off int64) int {
 func (s *Source) StoredBytes(off, n int64) int64 {
 	total := int64(0)
 	s.each(off, n, func(r *placed, from, to int64) error {
-		block := r.Encoding.Elements * r.width
-		total += ((to+block-1)/block - from/block) * r.Encoding.Bytes
+		low, high := r.blocks(from, to)
+		total += storage.Extent{Source: s.raw, Offset: low, Bytes: high - low}.StoredBytes()
 		return nil
 	})
 	return total

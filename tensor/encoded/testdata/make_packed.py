@@ -11,7 +11,7 @@ import json
 
 import torch
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute, _dequantize_blockwise_compute
-from bitsandbytes.functional import get_4bit_type
+from bitsandbytes.functional import get_4bit_type, int8_vectorwise_dequant
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from compressed_tensors.quantization.lifecycle.forward_helpers import _dequantize
 
@@ -75,6 +75,37 @@ def gptq(bits, group, v2=False, order=False):
     return (s[index] * (q - z[index])).T
 
 
+def gptq3(group, v2=False):
+    """AutoGPTQ's forward for 3 bits, which does not mask zeros and one."""
+    q, z = words(1, COLUMNS // 32 * 3, ROWS), words(3, COLUMNS // group, ROWS // 32 * 3)
+    s = scales(torch.float16, COLUMNS // group, ROWS)
+    wf = torch.tensor([
+        [0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 0], [0, 1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31],
+        [0, 2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 0],
+    ], dtype=torch.int32).reshape(1, 3, 12)
+    z = z.reshape(z.shape[0], z.shape[1] // 3, 3, 1).expand(-1, -1, -1, 12) >> wf.unsqueeze(0)
+    z[:, :, 0, 10] = (z[:, :, 0, 10] & 0x3) | ((z[:, :, 1, 0] << 2) & 0x4)
+    z[:, :, 1, 11] = (z[:, :, 1, 11] & 0x1) | ((z[:, :, 2, 0] << 1) & 0x6)
+    z = z & 0x7
+    z = torch.cat([z[:, :, 0, :11], z[:, :, 1, 1:12], z[:, :, 2, 1:11]], dim=2)
+    if not v2:
+        z = z + 1
+    z = z.reshape(COLUMNS // group, ROWS)
+    q = q.reshape(q.shape[0] // 3, 3, 1, ROWS).expand(-1, -1, 12, -1)
+    q = (q >> wf.unsqueeze(-1)) & 0x7
+    q[:, 0, 10] = (q[:, 0, 10] & 0x3) | ((q[:, 1, 0] << 2) & 0x4)
+    q[:, 1, 11] = (q[:, 1, 11] & 0x1) | ((q[:, 2, 0] << 1) & 0x6)
+    q = q & 0x7
+    q = torch.cat([q[:, 0, :11], q[:, 1, 1:12], q[:, 2, 1:11]], dim=1).reshape(COLUMNS, ROWS)
+    index = torch.arange(COLUMNS) // group
+    return (s[index] * (q - z[index])).T
+
+
+def llm_int8(columns, dtype):
+    q = torch.frombuffer(stream(1, ROWS * columns), dtype=torch.int8).reshape(ROWS, columns)
+    return int8_vectorwise_dequant(q, scales(torch.float32, ROWS)).to(dtype)
+
+
 def ct(bits, group, dtype, zeros):
     s = scales(dtype, ROWS, COLUMNS // group)
     q = unpack_from_int32(words(1, ROWS, COLUMNS * bits // 32), bits, torch.Size([ROWS, COLUMNS]))
@@ -112,6 +143,8 @@ for name, w in {
     "awq 128": awq(128), "awq 32": awq(32),
     "gptq 4 64": gptq(4, 64), "gptq 8 128": gptq(8, 128), "gptq 2 32": gptq(2, 32), "gptq 4 128 v2": gptq(4, 128, v2=True),
     "gptq 4 32 act order": gptq(4, 32, order=True), "gptq 4 16": gptq(4, 16),
+    "gptq 3 32": gptq3(32), "gptq 3 128 v2": gptq3(128, v2=True), "gptq 3 16": gptq3(16),
+    "bnb int8": llm_int8(COLUMNS, torch.float16), "bnb int8 short": llm_int8(40, torch.bfloat16),
     "ct 4 128": ct(4, 128, torch.bfloat16, False), "ct 4 32 zeros": ct(4, 32, torch.float16, True),
     "ct 8 256": ct(8, 256, torch.float32, False), "ct int8": int8(torch.bfloat16),
     "fp8 blocks": fp8(24, 256, 8, 128, torch.float32, torch.bfloat16), "fp8 edges": fp8(20, 200, 16, 128, torch.float32, torch.bfloat16),

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/calibrate"
+	"github.com/optimem/optimem/internal/sysmem"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/pack"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage/packed"
+)
+
+const packLong = `Write a copy of a model, a file or a folder, that takes fewer bytes and runs as the model does: every bit of every weight comes
+back when it is read. bfloat16 weights take about 11 of their 16 bits, float32 weights about 27 of 32 (or 11, where they
+were bfloat16 before), float16 weights about 14 of 16. What gains nothing, such as weights that are codes already, is
+copied as it is.
+
+Files keep their names and are read by optimem alone, which tells them by their first bytes; 'optimem unpack' makes the
+original again, byte for byte. Reading is faster where the disk gives less than a processor decodes; what both give is
+printed.
+
+PATH must not exist; it is there once all is written and was decoded again and compared, and a run that fails or is
+interrupted leaves nothing behind.`
+
+const unpackLong = `Write the original of what 'optimem pack' wrote, byte for byte. Files that are not packed are copied. A block that does not
+come back ends it with exit code 5.`
+
+// A packing is one run of the commands pack and unpack.
+type packing struct {
+	*commandLine
+	cmd           *cobra.Command
+	output        string
+	threads       int
+	asJSON, quiet bool
+}
+
+func (c *commandLine) packCommand() *cobra.Command {
+	p := &packing{commandLine: c}
+	cmd := &cobra.Command{
+		Use: "pack MODEL -o PATH [flags]", Short: "Write a copy that takes fewer bytes, without loss", Long: packLong,
+		Example: `  optimem pack ./Qwen3-4B -o ./Qwen3-4B-packed
+  optimem pack model.safetensors -o model-packed.safetensors
+  optimem generate ./Qwen3-4B-packed --memory 2GiB 'Why is the sky blue?'`,
+	}
+	p.complete(cmd)
+	cmd.RunE = c.enter(func(cmd *cobra.Command, args []string) error {
+		p.cmd = cmd
+		return p.pack(cmd.Context(), args[0])
+	})
+	return cmd
+}
+
+func (c *commandLine) unpackCommand() *cobra.Command {
+	p := &packing{commandLine: c}
+	cmd := &cobra.Command{
+		Use: "unpack PACKED -o PATH [flags]", Short: "Write the original of a packed copy", Long: unpackLong,
+		Example: `  optimem unpack ./Qwen3-4B-packed -o ./Qwen3-4B`,
+	}
+	p.complete(cmd)
+	cmd.RunE = c.enter(func(cmd *cobra.Command, args []string) error {
+		p.cmd = cmd
+		return p.unpack(cmd.Context(), args[0])
+	})
+	return cmd
+}
+
+// complete adds what both commands have.
+func (p *packing) complete(cmd *cobra.Command) {
+	cmd.Args = p.arguments(func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return errors.New("give one file or folder")
+		}
+		return nil
+	})
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&p.output, "output", "o", "", "write `PATH`, which must not exist (required)")
+	flags.IntVar(&p.threads, "threads", 0, "encode with `N` threads (default: one for each processor)")
+	flags.BoolVar(&p.asJSON, "json", false, "print one JSON object")
+	flags.BoolVar(&p.quiet, "quiet", false, "draw no progress")
+}
+
+// begin checks the flags and the disk, and returns what shows progress. The copy takes needBytes at most.
+func (p *packing) begin(model string) (*progress, error) {
+	switch {
+	case p.output == "":
+		return nil, usageError(p.cmd, errors.New("no output given"), "name it with -o, for instance -o "+filepath.Base(model)+"-"+p.cmd.Name()+"ed")
+	case p.threads < 0 || p.threads > runtime.MaxThreads:
+		return nil, usageError(p.cmd, fmt.Errorf("--threads takes a number of threads, 0 to %d", runtime.MaxThreads))
+	}
+	bytes, err := pack.Bytes(model)
+	if err != nil {
+		return nil, err
+	}
+	if err := newfile.CheckRoom(filepath.Clean(p.output), bytes); err != nil {
+		return nil, err
+	}
+	if err := pack.CheckNew(p.output); err != nil {
+		return nil, notNew(err)
+	}
+	if p.quiet {
+		return &progress{}, nil
+	}
+	return newProgress(p.stderr, filepath.Base(p.output), bytes), nil
+}
+
+func (p *packing) options(bar *progress) pack.Options {
+	return pack.Options{Threads: p.threads, Progress: func(n int64) { bar.add(int(n)) }}
+}
+
+func (p *packing) pack(ctx context.Context, model string) error {
+	bar, err := p.begin(model)
+	if err != nil {
+		return err
+	}
+	report, err := pack.Write(ctx, model, p.output, p.options(bar))
+	bar.clear()
+	if err != nil {
+		return notNew(err)
+	}
+	decode, err := packed.DecodeRate(ctx, 50*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return p.printJSON(report, decode)
+	}
+	_, err = io.WriteString(p.stdout, packTable(report)+pays(report, decode, diskRate()))
+	return err
+}
+
+func (p *packing) unpack(ctx context.Context, model string) error {
+	bar, err := p.begin(model)
+	if err != nil {
+		return err
+	}
+	report, err := pack.Restore(ctx, model, p.output, p.options(bar))
+	bar.clear()
+	if err != nil {
+		return notNew(err)
+	}
+	if p.asJSON {
+		return p.printJSON(report, 0)
+	}
+	_, err = fmt.Fprintf(p.stdout, "%s of weights: %s for %s\n", counted(len(report.Files), "file"),
+		ascii.FormatSize(report.Bytes), ascii.FormatSize(report.AfterBytes))
+	return err
+}
+
+// diskRate returns what this host's disk was measured to give, 0 where it was not.
+func diskRate() float64 {
+	path, err := calibrationPath()
+	if err != nil {
+		return 0
+	}
+	rates, _, err := calibrate.Load(path, calibrate.Host{CPU: hostName(sysmem.Read()), Threads: goruntime.GOMAXPROCS(0)})
+	if err != nil {
+		return 0 // as if nothing were measured: pack does not need it
+	}
+	return rates.DiskBytes
+}
+
+// packTable lists files.
+func packTable(r *pack.Report) string {
+	t := ascii.NewTable(ascii.Left("FILE"), ascii.Left("NUMBERS"), ascii.Right("BEFORE"), ascii.Right("AFTER"), ascii.Right("SHARE"))
+	for _, f := range r.Files {
+		t.Row(ascii.Printable(f.Name), numbersOf(&f), ascii.FormatSize(f.Bytes), ascii.FormatSize(f.PackedBytes), shareOf(f.PackedBytes, f.Bytes))
+	}
+	if len(r.Files) > 1 {
+		t.Row(counted(len(r.Files), "file"), "", ascii.FormatSize(r.Bytes), ascii.FormatSize(r.AfterBytes), shareOf(r.AfterBytes, r.Bytes))
+	}
+	return t.String()
+}
+
+// numbersOf says as what most of a file was packed.
+func numbersOf(f *pack.File) string {
+	if !f.Packed {
+		return "copied as it is: it would gain nothing"
+	}
+	most, name := int64(0), ""
+	for _, k := range []struct {
+		bytes int64
+		name  string
+	}{{f.BFloat16Bytes, "bfloat16"}, {f.Float32Bytes, "float32"}, {f.Float16Bytes, "float16"}} {
+		if k.bytes > most {
+			most, name = k.bytes, k.name
+		}
+	}
+	if f.AsIsBytes > 0 {
+		name += fmt.Sprintf(", %s as it is", shareOf(f.AsIsBytes, f.Bytes))
+	}
+	return name
+}
+
+func shareOf(part, whole int64) string {
+	if whole == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
+}
+
+// pays says where reading the copy takes less time than reading the original.
+func pays(r *pack.Report, decode, disk float64) string {
+	if r.AfterBytes >= r.Bytes {
+		return "nothing is gained: the model as it is does as well\n"
+	}
+	size := func(rate float64) string { return ascii.FormatSize(int64(rate)) + "/s" }
+	text := fmt.Sprintf("one processor decodes %s: reading is faster than that of the original from a disk that gives less, %.2f times up to %s\n",
+		size(decode), float64(r.Bytes)/float64(r.AfterBytes), size(decode*float64(r.AfterBytes)/float64(r.Bytes)))
+	if disk > 0 {
+		share := float64(r.AfterBytes) / float64(r.Bytes)
+		text += fmt.Sprintf("this host's disk gives %s: %.2f times\n", size(disk), 1/disk/max(share/disk, 1/decode))
+	}
+	return text
+}
+
+// packedFileJSON is a file; keys may be added to, never renamed.
+type packedFileJSON struct {
+	Name          string `json:"name"`
+	Packed        bool   `json:"packed"`
+	Bytes         int64  `json:"bytes_before"`
+	AfterBytes    int64  `json:"bytes_after"`
+	BFloat16Bytes int64  `json:"bfloat16_bytes"`
+	Float16Bytes  int64  `json:"float16_bytes"`
+	Float32Bytes  int64  `json:"float32_bytes"`
+	AsIsBytes     int64  `json:"as_is_bytes"`
+}
+
+func (p *packing) printJSON(r *pack.Report, decode float64) error {
+	files := make([]packedFileJSON, len(r.Files))
+	for i, f := range r.Files {
+		files[i] = packedFileJSON{
+			f.Name, f.Packed, f.Bytes, f.PackedBytes, f.BFloat16Bytes, f.Float16Bytes, f.Float32Bytes, f.AsIsBytes,
+		}
+	}
+	o := newJSONObject(p.stdout)
+	o.set("output", p.output)
+	o.set("lossy", false)
+	o.set("bytes_before", r.Bytes)
+	o.set("bytes_after", r.AfterBytes)
+	o.set("files_copied", r.Copied)
+	if decode > 0 {
+		o.set("decode_bytes_per_second", decode)
+	}
+	setArray(o, "files", slices.Values(files))
+	return o.close()
+}
+
+// directBytes is what reads of packed files take of the device's own memory.
+func directBytes(p *plan.Plan) int64 {
+	if p.Target.Direct {
+		return p.DecodeBytes
+	}
+	return 0
+}
+
+// readRates compares reading a pass's weights packed and as they were.
+type readRates struct{ packed, raw float64 }
+
+// decodeRates returns what a pass's reads of packed files are expected to take, and those of the original.
+func (r *run) decodeRates(m *openModel) readRates {
+	rates := r.rates().WithGuesses()
+	return readRates{
+		packed: rates.ReadingPacked(m.fileBytes, m.movedBytes, 0), raw: float64(m.movedBytes) / rates.DiskBytes,
+	}
+}
+
+// String says which is less.
+func (r readRates) String() string {
+	better := "packed pays here"
+	if r.packed >= r.raw {
+		better = "the original would do as well here: the disk gives as much as is decoded"
+	}
+	return fmt.Sprintf("read in %s, the original in %s: %s", secondsText(r.packed), secondsText(r.raw), better)
+}
+
+// packedBytes returns what the packed files of a checkpoint take, and what they stand for.
+func packedBytes(c *loader.Checkpoint) (taken, original int64) {
+	for _, f := range c.Packed() {
+		taken, original = taken+f.PackedBytes, original+f.Bytes
+	}
+	return taken, original
+}

@@ -1,0 +1,160 @@
+package packed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/optimem/optimem/storage"
+)
+
+var (
+	_ storage.BulkSource   = (*Source)(nil)
+	_ storage.PackedSource = (*Source)(nil)
+	_ storage.CachedSource = (*Source)(nil)
+	_ storage.Guarded      = (*Source)(nil)
+)
+
+// readBytes are read from the file at once, or one block where that takes more.
+const readBytes = 256 << 10
+
+// A buffer is what one read takes.
+type buffer struct {
+	// stored has room for what is read, aligned, with what an aligned read takes before and behind.
+	stored []byte
+	// block has room for a block of which not all is asked for, halves for the upper halves of float32.
+	block  []byte
+	halves []byte
+}
+
+// buffers has those that are not in use, nil for those that were not made yet: there are never more, whoever reads.
+var buffers = func() chan *buffer {
+	c := make(chan *buffer, storage.DefaultInFlight)
+	for range cap(c) {
+		c <- nil
+	}
+	return c
+}()
+
+// storedRoom and bufferRoom are what a buffer takes for blocks of so many bytes.
+func storedRoom(block int64) int64 { return max(readBytes, block+1) + 2*storage.AlignBytes }
+func bufferRoom(block int64) int64 { return storedRoom(block) + storage.AlignBytes + block + block/2 }
+
+// BufferBytes implements [storage.PackedSource]: all sources of a process have the same buffers.
+func (s *Source) BufferBytes() int64 { return storage.DefaultInFlight * bufferRoom(s.blockBytes()) }
+
+// take waits for a buffer.
+func (s *Source) take(ctx context.Context) (*buffer, error) {
+	select {
+	case b := <-buffers:
+		if n := s.blockBytes(); b == nil || int64(len(b.block)) < n {
+			b = &buffer{storage.AlignedBytes(storedRoom(n)), make([]byte, n), make([]byte, n/2)}
+		}
+		return b, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// ReadAt implements [storage.Source].
+func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return s.read(ctx, p, off, false)
+}
+
+// ReadBulk implements [storage.BulkSource]: blocks are read past the page cache where the file can.
+func (s *Source) ReadBulk(ctx context.Context, p []byte, off int64) error {
+	if over := off + int64(len(p)) - s.size; over > 0 {
+		p = p[:max(int64(len(p))-over, 0)]
+	}
+	return s.read(ctx, p, off, true)
+}
+
+func (s *Source) read(ctx context.Context, p []byte, off int64, bulk bool) error {
+	n := int64(len(p))
+	if off < 0 || off > s.size || n > s.size-off {
+		return fmt.Errorf("read %d bytes at %d of %d packed ones: %w", n, off, s.size, io.ErrUnexpectedEOF)
+	}
+	if err := ctx.Err(); err != nil || n == 0 {
+		return err
+	}
+	b, err := s.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { buffers <- b }()
+	first, end := s.blocksOf(off, n)
+	for first < end {
+		last := first + 1 // as many as there is room for
+		for last < end && s.at[last+1]-s.at[first] <= int64(len(b.stored))-2*storage.AlignBytes {
+			last++
+		}
+		stored, err := s.fetch(ctx, b, s.at[first], s.at[last]-s.at[first], bulk)
+		if err != nil {
+			return err
+		}
+		for ; first < last; first++ {
+			size := s.at[first+1] - s.at[first]
+			k, err := s.block(p, off, first, stored[:size], b)
+			if err != nil {
+				return s.explain(first, err)
+			}
+			p, off, stored = p[k:], off+int64(k), stored[size:]
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch reads bytes of the file, which are in the buffer until the next call.
+func (s *Source) fetch(ctx context.Context, b *buffer, off, n int64, bulk bool) ([]byte, error) {
+	if source, ok := s.raw.(storage.BulkSource); ok && bulk {
+		around, skip := storage.Extent{Source: s.raw, Offset: off, Bytes: n}.Aligned()
+		into := b.stored[:around.Bytes]
+		return into[skip:][:n], source.ReadBulk(ctx, into, around.Offset)
+	}
+	into := b.stored[:n]
+	return into, s.raw.ReadAt(ctx, into, off)
+}
+
+// block writes what a block has of the bytes from off on to p, and returns how many these are.
+func (s *Source) block(p []byte, off int64, i int, stored []byte, b *buffer) (int, error) {
+	if sum := crc32.Checksum(stored, castagnoli); sum != s.sums[i] {
+		return 0, corrupt("its checksum is %08x, not %08x", sum, s.sums[i])
+	}
+	size, skip := int(s.blockLen(i)), int(off-int64(i)<<s.blockShift)
+	if skip == 0 && len(p) >= size {
+		return size, decode(p[:size], stored, b.halves)
+	}
+	if err := decode(b.block[:size], stored, b.halves); err != nil {
+		return 0, err
+	}
+	return copy(p, b.block[skip:size]), nil
+}
+
+// explain says where what is wrong lies.
+func (s *Source) explain(i int, err error) error {
+	var bad *CorruptError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	placed := &CorruptError{Offset: int64(i) << s.blockShift, Bytes: s.blockLen(i), Reason: bad.Reason}
+	if s.Explain != nil {
+		return s.Explain(placed)
+	}
+	return placed
+}
+
+// Verify reads and decodes everything, once.
+func (s *Source) Verify(ctx context.Context) error {
+	p := storage.AlignedBytes(s.blockBytes())
+	for off := int64(0); off < s.size; off += int64(len(p)) {
+		if err := s.ReadBulk(ctx, p, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}

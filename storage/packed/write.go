@@ -1,0 +1,148 @@
+package packed
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	goruntime "runtime"
+	"sync"
+
+	"github.com/optimem/optimem/storage"
+)
+
+// Options say how a file is packed. The zero value is right.
+type Options struct {
+	// Threads is how many goroutines encode; 0 is one for each processor. The file is the same for any number.
+	Threads int
+	// Progress, where it is not nil, is told of the bytes of the original as they are done.
+	Progress func(nBytes int64)
+}
+
+// Stats say what became of a file.
+type Stats struct {
+	// Bytes are the original's, PackedBytes the packed file's.
+	Bytes, PackedBytes int64
+	// BFloat16Bytes, Float16Bytes and Float32Bytes are the original's that were written as numbers of that kind, AsIsBytes
+	// those that were written as they are.
+	BFloat16Bytes, Float16Bytes, Float32Bytes, AsIsBytes int64
+}
+
+// Add adds what became of another file.
+func (s *Stats) Add(other Stats) {
+	s.Bytes, s.PackedBytes = s.Bytes+other.Bytes, s.PackedBytes+other.PackedBytes
+	s.BFloat16Bytes, s.Float16Bytes = s.BFloat16Bytes+other.BFloat16Bytes, s.Float16Bytes+other.Float16Bytes
+	s.Float32Bytes, s.AsIsBytes = s.Float32Bytes+other.Float32Bytes, s.AsIsBytes+other.AsIsBytes
+}
+
+// Gains reports whether packing gains anything worth having: less would only cost the time to decode it.
+func (s *Stats) Gains() bool { return float64(s.PackedBytes) <= float64(s.Bytes)*(1-least) }
+
+// A job is a block on its way.
+type job struct {
+	p, stored, again, halves []byte
+	method                   int
+	err                      error
+}
+
+// Write writes a packed file. Every block is decoded again and compared before it counts as written. It holds some blocks for
+// each thread, whatever the size of the file, and the table.
+func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) (stats Stats, err error) {
+	const block = DefaultBlockBytes
+	size := from.Size()
+	blocks := (size + block - 1) / block
+	head := make([]byte, headBytes, headBytes+blocks*entryBytes)
+	copy(head, Magic)
+	le := binary.LittleEndian
+	le.PutUint32(head[8:], version)
+	le.PutUint32(head[12:], block)
+	le.PutUint64(head[16:], uint64(size))
+	at := headBytes + blocks*entryBytes
+	threads := o.Threads
+	if threads <= 0 {
+		threads = goruntime.GOMAXPROCS(0)
+	}
+	const each = 4 // blocks for each thread at a time
+	jobs := make([]job, min(int64(threads*each), max(blocks, 1)))
+	for first := int64(0); first < blocks; first += int64(len(jobs)) {
+		batch := jobs[:min(int64(len(jobs)), blocks-first)]
+		for i := range batch {
+			off := (first + int64(i)) * block
+			batch[i].room(min(block, size-off))
+			if err := from.ReadAt(ctx, batch[i].p, off); err != nil {
+				return stats, err
+			}
+		}
+		encodeAll(batch, threads)
+		for i := range batch {
+			j := &batch[i]
+			if j.err != nil {
+				return stats, fmt.Errorf("block %d: %w", first+int64(i), j.err)
+			}
+			if _, err := to.WriteAt(j.stored, at); err != nil {
+				return stats, err
+			}
+			head = le.AppendUint32(head, uint32(len(j.stored)))
+			head = le.AppendUint32(head, crc32.Checksum(j.stored, castagnoli))
+			at += int64(len(j.stored))
+			stats.count(j)
+			if o.Progress != nil {
+				o.Progress(int64(len(j.p)))
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return stats, err
+		}
+	}
+	le.PutUint32(head[24:], crc32.Update(crc32.Checksum(head[:24], castagnoli), castagnoli, head[headBytes:]))
+	stats.PackedBytes = at
+	_, err = to.WriteAt(head, 0)
+	return stats, err
+}
+
+// room makes room for a block.
+func (j *job) room(n int64) {
+	if j.p == nil {
+		j.p, j.again, j.halves = make([]byte, DefaultBlockBytes), make([]byte, DefaultBlockBytes), make([]byte, DefaultBlockBytes/2)
+		j.stored = make([]byte, 0, DefaultBlockBytes+blockHead)
+	}
+	j.p = j.p[:n]
+}
+
+// encodeAll encodes blocks, and looks whether they come back.
+func encodeAll(batch []job, threads int) {
+	var group sync.WaitGroup
+	for t := range min(threads, len(batch)) {
+		group.Go(func() {
+			for i := t; i < len(batch); i += threads {
+				batch[i].encode()
+			}
+		})
+	}
+	group.Wait()
+}
+
+func (j *job) encode() {
+	j.stored, j.method = encode(j.stored[:0], j.p)
+	again := j.again[:len(j.p)]
+	if j.err = decode(again, j.stored, j.halves); j.err == nil && !bytes.Equal(again, j.p) {
+		j.err = fmt.Errorf("BUG: written as %d it does not come back", j.method)
+	}
+}
+
+func (s *Stats) count(j *job) {
+	n := int64(len(j.p))
+	s.Bytes += n
+	switch j.method {
+	case kindBF16:
+		s.BFloat16Bytes += n
+	case kindF16:
+		s.Float16Bytes += n
+	case kindF32:
+		s.Float32Bytes += n
+	default:
+		s.AsIsBytes += n
+	}
+}
