@@ -128,7 +128,7 @@ var diagram = map[string][]string{
 
 	"examples/chat":  {"generate", "runtime", "models", "loader"},
 	"examples/...":   {"serve", "runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
-	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
+	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "plan/slots", "graph", "device", "internal/calibrate", "storage", "tensor"},
 
 	"text/template":                 {"text/template/internal/python"},
 	"text/template/internal/python": {},

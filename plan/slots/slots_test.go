@@ -254,9 +254,33 @@ func TestCurve(t *testing.T) {
 	twice := slots.NewCurve(experts)
 	twice.Add(curve)
 	twice.Add(curve)
-	twice.Add(slots.NewCurve(7))
+	other := slots.NewCurve(7)
+	for range 9 {
+		other.Note([]int32{3, 5})
+	}
+	twice.Add(other)
 	if twice.Needs() != 2*curve.Needs() {
 		t.Errorf("two curves have %d needs, one %d", twice.Needs(), curve.Needs())
+	}
+}
+
+// TestCurveOfPasses: what one pass needs together is no distance from one to the other.
+func TestCurveOfPasses(t *testing.T) {
+	curve := slots.NewCurve(8)
+	for range 50 {
+		curve.Note([]int32{1, 4, 6})
+	}
+	if got, ok := curve.Hits(3); !ok || got != 1 {
+		t.Errorf("three slots meet %v of what three need", got)
+	}
+	if curve.First != 3 || curve.Needs() != 150 {
+		t.Errorf("%d first needs of %d", curve.First, curve.Needs())
+	}
+	if got, _ := curve.Hits(2); got != 2.0/3 {
+		t.Errorf("two slots meet %v of what three need", got)
+	}
+	if got, _ := curve.Hits(0); got != 0 {
+		t.Errorf("no slots meet %v", got)
 	}
 }
 
@@ -284,7 +308,7 @@ func TestTrace(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON": "hello", "an array": "[1]", "no layer": `{"experts":[1]}`, "negative": `{"layer":"a","experts":[-1]}`,
 		"too high": `{"layer":"a","experts":[16384]}`, "twice": `{"layer":"a","experts":[2,1,2]}`,
-		"rows": `{"layer":"a","rows":-1,"experts":[]}`, "a fraction": `{"layer":"a","experts":[1.5]}`,
+		"twice at once": `{"layer":"a","experts":[1,1]}`, "rows": `{"layer":"a","rows":-1,"experts":[]}`, "a fraction": `{"layer":"a","experts":[1.5]}`,
 		"long": `{"layer":"` + strings.Repeat("x", slots.MostLine) + `"}`, "name": `{"layer":"` + strings.Repeat("x", 2000) + `"}`,
 	} {
 		var failed *slots.TraceError
