@@ -19,7 +19,7 @@ for target in "${targets[@]}"; do
 	program=$work/optimem
 	[[ $system != windows ]] || program+=.exe
 	mkdir "$work"
-	CGO_ENABLED=0 GOOS=$system GOARCH=$machine GOFLAGS= go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$program" ./cmd/optimem
+	CGO_ENABLED=0 GOOS=$system GOARCH=$machine GOFLAGS= go build -trimpath -buildvcs=false -ldflags "-s -w -X main.linkedVersion=$version" -o "$program" ./cmd/optimem
 	cp LICENSE README.md CHANGELOG.md "$work"
 	deploy/sbom.sh "$program" "$version" >"$out/$name.cdx.json"
 	tar --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner -C "$out" -c "$name" | gzip -n -9 >"$out/$name.tar.gz"
