@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -46,6 +46,10 @@ sim-zoo:
 # A folder that checks and measures on a machine with a GPU and no Go: benchmarks/gpu/README.md.
 gpu-kit:
 	benchmarks/gpu/make_kit.sh dist/gpu-kit
+
+# What a release has: archives for five systems, their parts (CycloneDX) and checksums, into dist/release; offline.
+release:
+	deploy/release.sh
 
 lint:
 	.ci/run format vet static

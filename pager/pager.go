@@ -107,6 +107,8 @@ type Event struct {
 	Begin, Arrived, End, CopyBegin, CopyEnd time.Time
 	// Plan is that of the pass; who runs passes fills it in.
 	Plan *plan.Plan
+	// Calls are those that a PassDone answers, nil where a pass cannot be that of several. Who runs passes fills it in.
+	Calls *Calls
 	// Took is how long a pass or an op took, Instances how many micro-batches went through it.
 	Took      time.Duration
 	Instances int
@@ -114,6 +116,9 @@ type Event struct {
 	Err       error
 	PeakBytes int64
 }
+
+// Calls are the calls that a pass answers, by their contexts: what these carry tells an observer whose they are.
+type Calls struct{ Contexts []context.Context }
 
 // IO gives a pass its inputs and takes its outputs. Instances are numbered from 0; bytes belong to the caller and must
 // not change until the pass is over.

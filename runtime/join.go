@@ -250,3 +250,17 @@ func (c *call) failed(err error) error {
 	}
 	return fmt.Errorf("run: %w", own)
 }
+
+// unanswered tells of the calls that have no answer yet.
+func unanswered(calls []*call) *pager.Calls {
+	if calls == nil {
+		return nil
+	}
+	all := &pager.Calls{}
+	for _, c := range calls {
+		if !c.over {
+			all.Contexts = append(all.Contexts, c.ctx)
+		}
+	}
+	return all
+}

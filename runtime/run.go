@@ -66,7 +66,9 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 			s.tell(p)
 		}
 		if s.opts.Observe != nil {
-			s.opts.Observe(Event{Kind: PassDone, Group: -1, Took: took, Instances: n, Begin: begin, End: end, Plan: pl})
+			s.opts.Observe(Event{
+				Kind: PassDone, Group: -1, Took: took, Instances: n, Begin: begin, End: end, Plan: pl, Calls: unanswered(io.calls),
+			})
 		}
 		s.answer(io.calls)
 		at += n

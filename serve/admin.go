@@ -40,6 +40,8 @@ type uiModel struct {
 	Passes        int64
 	Moved         int64
 	PassSeconds   float64
+	// Picture is the input that takes pictures, "" where none does.
+	Picture string
 }
 
 // uiState is what the page shows.
@@ -69,6 +71,9 @@ func (r *Registry) uiState() uiState {
 		v.stats.mu.Lock()
 		m.Requests, m.Failed = v.stats.success.Count, v.stats.fail.Count
 		v.stats.mu.Unlock()
+		if p := v.what().settings.Preprocess; p != nil {
+			m.Picture = p.Input
+		}
 		if i := v.current(); i != nil {
 			f := i.facts()
 			m.Held, m.Weights, m.All, m.Budget = f.heldBytes, f.weightBytes, f.allBytes, f.budgetBytes

@@ -78,7 +78,7 @@ const (
 // until waits until something is so.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for range 20000 {
+	for range 12000 {
 		if so() {
 			return
 		}

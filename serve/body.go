@@ -23,19 +23,35 @@ const firstPiece = 64 << 10
 // A body is that of a request, with what it has of the registry's bodies.
 type body struct {
 	registry *Registry
-	data     []byte
-	held     int64
+	// client is whose it is; nil where nobody looks.
+	client *client
+	data   []byte
+	held   int64
 }
 
 // free gives back what the body has.
 func (b *body) free() {
-	b.registry.bodies.give(b.held)
-	b.held, b.data = 0, nil
+	b.less(b.held)
+	b.data = nil
 }
 
-// more reserves more, for what is made of the body.
+// more reserves more, for what is made of the body. What could never be reserved is refused for good. A nil body is of a caller who
+// sees to it.
 func (b *body) more(n int64) error {
+	if b == nil {
+		return nil
+	}
+	if most := b.registry.opts.MaxBodies; n > most {
+		return refuse(http.StatusUnprocessableEntity, "the request takes %d bytes with its answer, and %d are the most", n, most)
+	}
+	if b.client != nil && b.client.limits.Bytes > 0 && n > b.client.limits.Bytes {
+		return refuse(http.StatusUnprocessableEntity, "the request takes %d bytes, and this client may have %d", n, b.client.limits.Bytes)
+	}
+	if !b.client.take(n) {
+		return &Error{Status: http.StatusTooManyRequests, Msg: "too many bytes of this client are under way", RetryAfter: time.Second}
+	}
 	if !b.registry.bodies.take(n) {
+		b.client.give(n)
 		return crowded()
 	}
 	b.held += n
@@ -50,6 +66,7 @@ func crowded() *Error {
 // less gives back a part.
 func (b *body) less(n int64) {
 	b.registry.bodies.give(n)
+	b.client.give(n)
 	b.held -= n
 }
 
@@ -69,7 +86,7 @@ func (r *Registry) readBody(w http.ResponseWriter, req *http.Request) (_ *body, 
 	if packed != "" || reserve < 0 {
 		reserve = 0 // it is reserved as it comes
 	}
-	b := &body{registry: r}
+	b := &body{registry: r, client: clientOf(req.Context())}
 	defer func() {
 		if err != nil {
 			b.free()

@@ -29,7 +29,7 @@ func (r *Registry) Infer(ctx context.Context, model string, in runtime.Values) (
 	for name, x := range in {
 		request.Inputs = append(request.Inputs, oip.Input{Name: name, Datatype: oip.Datatype(x.DType), Shape: x.Layout.Shape, Tensor: x})
 	}
-	response, err := r.infer(ctx, v, model, request)
+	response, err := r.infer(ctx, v, model, request, nil) // the answer is the caller's
 	if err != nil {
 		return nil, err
 	}

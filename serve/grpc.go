@@ -101,7 +101,7 @@ func grpcError(ctx context.Context, err error) error {
 // it came and as it is read.
 func (r *Registry) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		b := &body{registry: r}
+		b := &body{registry: r, client: clientOf(req.Context())}
 		defer b.free()
 		c := &counting{ReadCloser: req.Body, body: b}
 		req.Body = c
@@ -255,8 +255,17 @@ func (r *Registry) grpcInfer(ctx context.Context, q *inference.InferRequest) (*i
 		v.stats.done(&call{}, told(ctx, err).Status, 0)
 		return nil, err
 	}
-	response, err := r.infer(ctx, v, v.model, request)
+	b, _ := ctx.Value(countingKey{}).(*counting)
+	if b == nil { // what comes by another way is charged all the same, until it is made
+		b = &counting{body: &body{registry: r}}
+		defer b.body.free()
+	}
+	before := b.body.held
+	response, err := r.infer(ctx, v, v.model, request, b.body)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.body.more(b.body.held - before); err != nil { // as it is, and as it is packed
 		return nil, err
 	}
 	out := &inference.InferResponse{ModelName: response.Model, ModelVersion: response.Version, Id: response.ID}

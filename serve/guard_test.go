@@ -29,8 +29,8 @@ func TestTokens(t *testing.T) {
 	for token, name := range map[string]string{
 		"0123456789abcdef": "alice", "fedcba9876543210": "token2", "0123456789abcdeF": "", "": "", "alice": "", "0123456789abcdef ": "",
 	} {
-		if got, known := tokens.check(token); got != name || known != (name != "") {
-			t.Errorf("%q: %q", token, got)
+		if got, known := tokens.check(token); known && tokens.names[got] != name || known != (name != "") {
+			t.Errorf("%q: %d", token, got)
 		}
 	}
 	h := Guard{Tokens: tokens}.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(299) }))
@@ -50,7 +50,9 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %v %s", c.path, header, body)
 		}
 	}
-	for _, bad := range []string{"", "# nothing\n", "short\n", "a b c\n", "name 0123\n"} {
+	for _, bad := range []string{"", "# nothing\n", "short\n", "a b c\n", "name 0123\n",
+		"a 0123456789abcdef\na 0123456789abcdee\n", "0123456789abcdef requests=x\n", "0123456789abcdef rate=-1\n", "0123456789abcdef bytes=1 more\n",
+		"0123456789abcdef rate=Inf\n", "0123456789abcdef requests=1 cpu=2\n"} {
 		if _, err := ReadTokens(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q has tokens", bad)
 		}

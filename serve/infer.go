@@ -8,17 +8,22 @@ import (
 	"github.com/optimem/optimem/serve/oip"
 )
 
-// infer answers a request to a version. What is wrong is an error for [told].
-func (r *Registry) infer(ctx context.Context, v *version, name string, request *oip.Request) (_ *oip.Response, err error) {
+// infer answers a request to a version. What is wrong is an error for [told]. The answer's bytes are charged to b, whose owner frees
+// it when they are written.
+func (r *Registry) infer(ctx context.Context, v *version, name string, request *oip.Request, b *body) (_ *oip.Response, err error) {
 	begin := time.Now()
-	c := &call{request: request, name: name, version: v.number}
+	c := &call{request: request, name: name, version: v.number, body: b}
+	id := request.ID
+	if p := passageOf(ctx); p != nil {
+		p.model, p.version, id = v.model, v.number, p.id
+	}
 	defer func() {
 		status := 200
 		if err != nil {
 			e := told(ctx, err)
 			status, err = e.Status, e
 			if status == 500 {
-				r.log.Error("a request failed", "model", v.name(), "id", request.ID, "error", e.Err)
+				r.log.Error("a request failed", "model", v.name(), "request", id, "error", e.Err)
 			}
 		}
 		v.stats.done(c, status, time.Since(begin))

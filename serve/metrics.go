@@ -108,6 +108,10 @@ func (r *Registry) serverMetrics(x *exposition) {
 	for _, status := range sortedCodes(r.counts.codes) {
 		x.counter("optimem_http_responses_total", "Answers of the server, by status.", float64(r.counts.codes[status]), "code", strconv.Itoa(status))
 	}
+	if t := r.opts.Traces; t != nil {
+		x.counter("optimem_spans_sent_total", "Spans that the collector took.", float64(t.Sent()))
+		x.counter("optimem_spans_dropped_total", "Spans that were lost, since the collector was slow or refused them.", float64(t.Dropped()))
+	}
 	x.counter("optimem_panics_total", "Requests that ended in a panic.", float64(r.counts.panics))
 	r.counts.mu.Unlock()
 	x.gauge("optimem_body_bytes", "Bytes of requests that are under way.", float64(r.bodies.heldBytes()))

@@ -15,6 +15,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,7 @@ import (
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/serve/otlp"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -56,6 +58,16 @@ type Options struct {
 	Speculate int
 	// Defaults changes what a folder says of how its model writes; nil leaves it.
 	Defaults func(generate.Defaults) generate.Defaults
+	// Stop, Schema, Grammar and Logprobs hold where a request to write does not say, as those of [openai.WriterLease]. A model whose
+	// tokens cannot follow the schema or the grammar is not opened.
+	Stop     []string
+	Schema   json.RawMessage
+	Grammar  string
+	Logprobs int
+	// Adapters are folders of adapters for all models that write, by name, beside those of model.json: requests ask for MODEL:NAME.
+	// Adapter is that of requests that ask for MODEL; "" is none.
+	Adapters map[string]string
+	Adapter  string
 	// OnDemand opens models with their first request instead of at the start.
 	OnDemand bool
 	// Limits bound what opening a file may cost. Files are opened strictly ([loader.Options.Strict]) but for whole modules.
@@ -66,6 +78,8 @@ type Options struct {
 	Version string
 	// Log takes what happens; nil drops it.
 	Log *slog.Logger
+	// Traces takes the spans of requests and of the passes that they share; nil traces nothing. It is the caller's to close.
+	Traces *otlp.Exporter
 }
 
 // defaultJoin is how many requests share a pass if the plan admits it, where model.json does not say.

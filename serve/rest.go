@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/optimem/optimem/serve/oip"
@@ -77,17 +78,13 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 		if n < 0 || n > most {
 			n = most
 		}
-		b := &body{registry: r}
+		b := &body{registry: r, client: clientOf(req.Context())}
 		err := r.takes()
 		if err == nil {
 			err = b.more(n)
 		}
 		if err != nil {
-			e := told(req.Context(), err)
-			w.Header().Set("Retry-After", strconv.Itoa(retryAfter(e.RetryAfter)))
-			_ = writeJSON(w, e.Status, map[string]any{"error": map[string]any{
-				"message": e.Msg, "type": "rate_limit_error", "param": nil, "code": "rate_limit_exceeded",
-			}})
+			writeOpenAI(w, told(req.Context(), err))
 			return
 		}
 		defer b.free()
@@ -103,15 +100,20 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 				if req.Context().Err() != nil {
 					status = statusClientGone
 				}
-				lent.version.stats.done(&call{rows: 1, infer: took}, status, took)
+				queue := min(time.Duration(lent.first.Load()), took)
+				lent.version.stats.done(&call{rows: 1, queue: queue, infer: took - queue}, status, took)
 			}
 		}()
 		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), lendingKey{}, lent)))
 	})
 }
 
-// A lending says which version answered a request that is read elsewhere, so that it is counted as the version's.
-type lending struct{ version *version }
+// A lending says which version answered a request that is read elsewhere, so that it is counted as the version's, and how long the
+// first token took.
+type lending struct {
+	version *version
+	first   atomic.Int64
+}
 
 type lendingKey struct{}
 
@@ -119,16 +121,25 @@ type lendingKey struct{}
 func (r *Registry) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		out := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
-		begin := time.Now()
+		p := r.passage(req)
+		w.Header().Set(requestID, p.id)
+		req = req.WithContext(context.WithValue(req.Context(), passageKey{}, p))
 		defer func() {
-			r.log.Debug("answered", "method", req.Method, "path", req.URL.Path, "status", out.status, "took", time.Since(begin))
+			status := cmp.Or(out.status, http.StatusOK)
+			r.over(p, req, status)
+			who := ""
+			if c := clientOf(req.Context()); c != nil {
+				who = c.name
+			}
+			r.log.Debug("answered", "request", p.id, "client", who, "method", req.Method, "path", req.URL.Path, "model", p.model, "status", status,
+				"took", time.Since(p.begin))
 		}()
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
 				r.counts.mu.Lock()
 				r.counts.panics++
 				r.counts.mu.Unlock()
-				r.log.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
+				r.log.Error("a request panicked", "request", w.Header().Get(requestID), "panic", p, "stack", string(debug.Stack()))
 				if out.status == 0 {
 					writeError(out, refuse(500, "internal error"))
 				}
@@ -379,7 +390,7 @@ func (r *Registry) inferREST(w http.ResponseWriter, req *http.Request, v *versio
 		v.stats.done(&call{}, told(req.Context(), err).Status, 0)
 		return err
 	}
-	response, err := r.infer(req.Context(), v, v.model, request)
+	response, err := r.infer(req.Context(), v, v.model, request, b)
 	if err != nil {
 		return err
 	}

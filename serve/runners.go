@@ -147,6 +147,19 @@ func (r *Registry) openModel(f found, place, arch string) (_ *loader.Checkpoint,
 		done = append(done, a.Close)
 		build.Adapters = append(build.Adapters, models.Adapter{Name: name, Checkpoint: a})
 	}
+	if f.kind == Text {
+		for _, name := range slices.Sorted(maps.Keys(r.opts.Adapters)) {
+			if f.settings.Adapters[name] != "" {
+				continue // the model has its own of that name
+			}
+			a, err := loader.OpenAdapter(r.ctx, r.opts.Adapters[name], opts)
+			if err != nil {
+				return nil, nil, done, fmt.Errorf("adapter %s: %w", name, err)
+			}
+			done = append(done, a.Close)
+			build.Adapters = append(build.Adapters, models.Adapter{Name: name, Checkpoint: a})
+		}
+	}
 	model, err := models.Build(ckpt, build)
 	return ckpt, model, done, err
 }
@@ -218,7 +231,13 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	if opts.KV = cmp.Or(generate.KVTypes[f.settings.KV], r.opts.KV); opts.KV == tensor.Invalid {
 		opts.KV = generate.KVType(ckpt.Weights)
 	}
-	t := &textRunner{name: f.name, budgetBytes: share}
+	t := &textRunner{name: f.name, budgetBytes: share, base: generate.TextRequest{Stop: r.opts.Stop, Schema: r.opts.Schema, Grammar: r.opts.Grammar}}
+	t.base.Request.Logprobs, t.base.Request.Adapter = r.opts.Logprobs, r.opts.Adapter
+	if r.opts.Schema != nil || r.opts.Grammar != "" {
+		if _, err := text.Constraint(t.base); err != nil {
+			return nil, fmt.Errorf("what answers must be: %w", err)
+		}
+	}
 	var engine *generate.Engine
 	for _, n := range []int{max(opts.Sequences, defaultSequences), max(opts.Sequences, 1)} {
 		opts.Sequences = n

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/oip"
+	"github.com/optimem/optimem/serve/otlp"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -31,12 +33,17 @@ type tensorRunner struct {
 	// cut says how rows beyond the program's are kept apart, once rows was asked.
 	rows sync.Once
 	cut  atomic.Pointer[partition]
+	// passes counts those that were observed, groups are those of the one that goes on. Passes are one after another.
+	passes int64
+	groups []otlp.Event
 }
 
 // A call is a request to a model, with what it took.
 type call struct {
 	request  *oip.Request
 	response *oip.Response
+	// body is what the answer's bytes are charged to.
+	body *body
 	// rows counts what went in: the first dimension of the first input.
 	rows                        int64
 	queue, input, infer, output time.Duration
@@ -82,12 +89,6 @@ func (m *tensorRunner) tryPlan(ctx context.Context) error {
 		return &Error{Status: 501, Msg: pool.Msg, Err: err}
 	}
 	return nil
-}
-
-func (m *tensorRunner) observe(e runtime.Event) {
-	if e.Kind == runtime.PassDone {
-		m.lastPass.Store(int64(e.Took))
-	}
 }
 
 func (m *tensorRunner) ports() (inputs, outputs []portJSON) {
@@ -254,15 +255,7 @@ func (m *tensorRunner) infer(ctx context.Context, c *call) error {
 	}
 	c.input = time.Since(begin)
 	begin = time.Now()
-	var out runtime.Values
-	if parts := m.parts(in); parts > 1 {
-		out, err = m.runParts(ctx, in, parts)
-	} else {
-		out, err = m.member.Run(ctx, in)
-	}
-	took := time.Since(begin)
-	c.infer = min(time.Duration(m.lastPass.Load()), took)
-	c.queue = took - c.infer
+	out, err := m.run(ctx, c, in)
 	if err != nil {
 		return m.explain(err)
 	}
@@ -287,6 +280,70 @@ func (m *tensorRunner) infer(ctx context.Context, c *call) error {
 		c.response.Outputs = append(c.response.Outputs, oip.Output{Name: name, Tensor: t, Binary: binary})
 	}
 	return nil
+}
+
+// run runs the passes of a call, with room for its answer.
+func (m *tensorRunner) run(ctx context.Context, c *call, in runtime.Values) (out runtime.Values, err error) {
+	parts := m.parts(in)
+	if err := c.body.more(m.answerBytes(ctx, in, parts)); err != nil {
+		return nil, err
+	}
+	w := &ride{passage: passageOf(ctx)}
+	ctx = context.WithValue(ctx, rideKey{}, w)
+	asked := time.Now()
+	if parts > 1 {
+		out, err = m.runParts(ctx, in, parts)
+	} else {
+		out, err = m.member.Run(ctx, in)
+	}
+	c.queue, c.infer = w.times(asked, time.Now())
+	w.tell(m.version.registry, asked)
+	return out, err
+}
+
+// answerBytes is what the outputs of a call take, twice where parts are put together. A call whose graph is not known fails when it
+// runs, by itself.
+func (m *tensorRunner) answerBytes(ctx context.Context, in runtime.Values, parts int) int64 {
+	of := models.Call{Inputs: make(map[string]tensor.Shape)}
+	for _, p := range m.model.Inputs() {
+		x := in[p.Name]
+		switch {
+		case x == nil:
+		case p.Number:
+			if of.Numbers == nil {
+				of.Numbers = make(models.Numbers)
+			}
+			of.Numbers[p.Name], of.Inputs[p.Name] = x, x.Layout.Shape
+		case parts > 1:
+			of.Inputs[p.Name] = p.Shape
+		default:
+			of.Inputs[p.Name] = x.Layout.Shape
+		}
+	}
+	g, err := m.model.GraphOf(ctx, of)
+	if err != nil {
+		return 0
+	}
+	sum := int64(0)
+	for _, o := range g.Outputs {
+		n, err := o.Operand.Layout.NumElements()
+		if err != nil {
+			continue
+		}
+		n, ok := tensor.MulBytes(n, int64(g.Values[o.Operand.Value].DType.Size()))
+		if !ok || n > math.MaxInt64-sum {
+			return math.MaxInt64
+		}
+		sum += n
+	}
+	if parts > 1 {
+		parts *= 2
+	}
+	sum, ok := tensor.MulBytes(sum, int64(parts))
+	if !ok {
+		return math.MaxInt64
+	}
+	return sum
 }
 
 // explain says more of an error that a pool has.

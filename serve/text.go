@@ -28,6 +28,8 @@ type textRunner struct {
 	passSeconds           float64
 	// defaults are what holds where a request does not say.
 	defaults generate.Defaults
+	// base is a request that says nothing.
+	base generate.TextRequest
 	// kv is the dtype of keys and values, sequences for how many full contexts there is room.
 	kv        tensor.DType
 	sequences int
@@ -48,7 +50,9 @@ func (t *textRunner) infer(ctx context.Context, c *call) error {
 	}
 	begin := time.Now()
 	c.rows = 1
-	r := generate.TextRequest{Prompt: texts[0], Request: generate.Request{MaxTokens: cmp.Or(t.defaults.MaxTokens, generate.DefaultTokens), Sampling: t.defaults.Sampling}}
+	r := t.base
+	r.Prompt, r.Request.Logprobs = texts[0], 0
+	r.Request.MaxTokens, r.Request.Sampling = cmp.Or(t.defaults.MaxTokens, generate.DefaultTokens), t.defaults.Sampling
 	if t.HasChat() {
 		r.Messages, r.Prompt = []generate.Message{{Role: "user", Content: texts[0]}}, ""
 	}
@@ -212,7 +216,12 @@ func (t texts) List(context.Context) ([]openai.Model, error) {
 		f := s.versions[len(s.versions)-1].what()
 		if f.kind == Text || f.kind == Embeddings {
 			all = append(all, openai.Model{ID: s.name, Created: t.r.began})
-			for _, adapter := range slices.Sorted(maps.Keys(f.settings.Adapters)) {
+			adapters := maps.Clone(f.settings.Adapters)
+			if f.kind == Text && len(t.r.opts.Adapters) > 0 {
+				adapters = maps.Clone(t.r.opts.Adapters)
+				maps.Copy(adapters, f.settings.Adapters)
+			}
+			for _, adapter := range slices.Sorted(maps.Keys(adapters)) {
 				all = append(all, openai.Model{ID: s.name + ":" + adapter, Created: t.r.began})
 			}
 		}
@@ -231,6 +240,9 @@ func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*
 	}
 	if lent, ok := ctx.Value(lendingKey{}).(*lending); ok {
 		lent.version = v
+	}
+	if p := passageOf(ctx); p != nil {
+		p.model, p.version = v.model, v.number
 	}
 	i, release, err := v.use(ctx)
 	if err == nil {
@@ -264,14 +276,26 @@ func (t texts) Writer(ctx context.Context, need openai.Need) (*openai.WriterLeas
 		return nil, err
 	}
 	model := i.runner.(*textRunner)
-	lease := &openai.WriterLease{Writer: model.Writer, Defaults: &model.defaults, Release: release}
-	if adapted {
+	lease := &openai.WriterLease{
+		Writer: model.Writer, Defaults: &model.defaults, Release: release,
+		Stop: model.base.Stop, Schema: model.base.Schema, Grammar: model.base.Grammar, Logprobs: model.base.Request.Logprobs,
+	}
+	if !adapted {
+		adapter = model.base.Request.Adapter
+	}
+	if adapter != "" || adapted {
 		if !slices.Contains(model.Engine().Adapters(), adapter) {
 			release()
 			return nil, &openai.NotFoundError{Model: need.Model}
 		}
 		lease.Writer = adaptedWriter{model.Writer, adapter}
 	}
+	lent, _ := ctx.Value(lendingKey{}).(*lending)
+	lease.Writer = &tracedWriter{Writer: lease.Writer, registry: t.r, passage: passageOf(ctx), model: name, first: func(took time.Duration) {
+		if lent != nil {
+			lent.first.CompareAndSwap(0, int64(took))
+		}
+	}}
 	return lease, nil
 }
 

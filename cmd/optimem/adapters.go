@@ -35,7 +35,7 @@ func (r *run) checkAdapters() error {
 		}
 		r.folders = append(r.folders, f)
 	}
-	lines := r.cmd.Name() == "generate" && r.cmd.Flags().Changed("batch") // which may say
+	lines := r.cmd.Name() == "serve" || r.cmd.Name() == "generate" && r.cmd.Flags().Changed("batch") // which may say
 	switch {
 	case r.loraName == noAdapter && len(r.folders) > 0:
 		r.adapter = ""

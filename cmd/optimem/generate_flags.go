@@ -164,25 +164,33 @@ func (w *writing) readGrammar() error {
 		if path == "" {
 			continue
 		}
-		f, err := os.Open(path)
-		if err != nil {
+		if err := w.readGrammarFile(path, to); err != nil {
 			return err
 		}
-		text, err := io.ReadAll(io.LimitReader(f, maxGrammar+1))
-		if err = cmp.Or(err, f.Close()); err != nil {
-			return err
-		}
-		switch {
-		case len(text) > maxGrammar:
-			return w.usage("", "%s has more than %s", path, ascii.FormatSize(maxGrammar))
-		case len(bytes.TrimSpace(text)) == 0:
-			return w.usage("", "%s is empty", path)
-		}
-		*to = string(text)
 		if _, err := w.text.Constraint(w.request("", nil)); err != nil {
 			return w.usage("docs/text.md says what schemas and grammars may have", "%s: %s", path, grammarText(err))
 		}
 	}
+	return nil
+}
+
+// readGrammarFile reads a schema or a grammar.
+func (w *writing) readGrammarFile(path string, to *string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxGrammar+1))
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return err
+	}
+	switch {
+	case len(text) > maxGrammar:
+		return w.usage("", "%s has more than %s", path, ascii.FormatSize(maxGrammar))
+	case len(bytes.TrimSpace(text)) == 0:
+		return w.usage("", "%s is empty", path)
+	}
+	*to = string(text)
 	return nil
 }
 

@@ -7,9 +7,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +27,7 @@ import (
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/serve"
+	"github.com/optimem/optimem/serve/otlp"
 	"github.com/optimem/optimem/top"
 )
 
@@ -55,6 +58,10 @@ type serving struct {
 	maxBody                   sizeFlag
 	drain                     time.Duration
 	metrics                   string
+	clients                   serve.ClientLimits
+	clientBytes               sizeFlag
+	collector                 string
+	traces                    *otlp.Exporter
 
 	tokens *serve.Tokens
 	// sites are what is listened on, for clients and for administration, guards who may ask there, removed what is removed in the
@@ -95,6 +102,19 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	flags.StringVar(&s.metrics, "metrics", "", "triton adds counters with the `NAMES` of Triton's")
 	flags.BoolVar(&s.onDemand, "on-demand", false, "open models with their first request, and not at the start")
 	grouped(flags, queueGroup, "max-queue", "max-body", "drain", "metrics", "on-demand")
+	flags.IntVar(&s.clients.Requests, "client-requests", 0, "`N` requests of one client are under way at most (default: any number)")
+	flags.Float64Var(&s.clients.Rate, "client-rate", 0, "`N` requests of one client begin in a second at most (default: any number)")
+	flags.Var(&s.clientBytes, "client-bytes", "bytes of one client's requests at most (default: what there is for all)")
+	flags.StringVar(&s.collector, "otlp", "", "send traces to OpenTelemetry's collector at a `URL`, such as http://127.0.0.1:4318")
+	grouped(flags, queueGroup, "client-requests", "client-rate", "client-bytes", "otlp")
+	flags.StringArrayVar(&s.stops, "stop", nil, "end before this `TEXT` where a request does not say (repeatable)")
+	flags.StringVar(&s.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE` where a request does not say")
+	flags.StringVar(&s.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF where a request does not say")
+	flags.IntVar(&s.logprobs, "logprobs", 0, "tell of `K` rivals of each token where a request does not say")
+	grouped(flags, writingGroup, "stop", "schema", "grammar", "logprobs")
+	flags.StringArrayVar(&s.loras, "lora", nil, "an adapter of all models that write, in a folder: `NAME=DIR`, or DIR by its name (repeatable)")
+	flags.StringVar(&s.loraName, "adapter", "", "the adapter of requests that name none, or none (default: --lora's, where it is one)")
+	grouped(flags, modelGroup, "lora", "adapter")
 	flags.IntVar(&s.maxTokens, "max-tokens", 0, "write `N` tokens at most where a request does not say (default: as the folder says)")
 	flags.IntVar(&s.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and its share admit)")
 	flags.StringVar(&s.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
@@ -133,7 +153,12 @@ func (s *serving) check() error {
 		return s.usage("for instance --max-body 64MiB", "--max-body takes a size of 1 byte or more")
 	case s.drain < 0:
 		return s.usage("", "--drain takes a time")
+	case s.clients.Requests < 0 || !(s.clients.Rate >= 0) || math.IsInf(s.clients.Rate, 0) || s.clientBytes < 0:
+		return s.usage("0 is no limit", "a limit of clients is below zero, or no number")
+	case s.logprobs < 0 || s.logprobs > 20:
+		return s.usage("", "--logprobs takes a number of rivals, 20 at most")
 	}
+	s.clients.Bytes = int64(s.clientBytes)
 	for _, x := range []struct{ flag, address string }{{"listen", s.listen}, {"admin", s.admin}} {
 		if x.address == "" || x.flag == "admin" && isSocket(x.address) {
 			continue
@@ -145,6 +170,9 @@ func (s *serving) check() error {
 			return s.usage("add --token-file FILE, or --client-ca FILE with TLS; --insecure does without",
 				"--%s %s is reached by others, and nobody would have to say who they are", x.flag, x.address)
 		}
+	}
+	if err := s.checkAdapters(); err != nil {
+		return err
 	}
 	return s.checkWriting()
 }
@@ -162,6 +190,19 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		if err := s.readTokens(); err != nil {
 			return err
 		}
+	}
+	if err := s.readDefaults(); err != nil {
+		return err
+	}
+	if s.collector != "" {
+		if s.traces, err = otlp.New(s.collector, otlp.Options{Version: s.ownVersion(), Log: s.logger()}); err != nil {
+			return s.usage("for instance http://127.0.0.1:4318", "--otlp: %v", err)
+		}
+		defer func() {
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			_ = s.traces.Close(end) // what could not be sent is in the metrics
+		}()
 	}
 	secure, err := s.tls()
 	if err != nil {
@@ -230,6 +271,32 @@ func (s *serving) tell(r *serve.Registry) {
 func (s *serving) registryOptions() serve.Options {
 	session := s.options(nil, 0)
 	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
+	adapters := make(map[string]string)
+	for _, f := range s.folders {
+		adapters[f.name] = f.path
+	}
+	var schema json.RawMessage
+	if s.schema != "" {
+		schema = json.RawMessage(s.schema)
+	}
+	return serve.Options{
+		Stop: s.stops, Schema: schema, Grammar: s.grammar, Logprobs: s.logprobs, Adapters: adapters, Adapter: s.adapter, Traces: s.traces,
+		Version: s.ownVersion(), Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
+		Context: s.context, KV: generate.KVTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
+			s.override(&d.Sampling)
+			d.MaxTokens = cmp.Or(s.maxTokens, d.MaxTokens)
+			return d
+		},
+		OnDemand: s.onDemand, Limits: s.limits(), TritonMetrics: s.metrics == "triton",
+		Log: s.logger(),
+	}
+}
+
+// ownVersion is what the server says of itself.
+func (s *serving) ownVersion() string { return strings.TrimPrefix(version(), "optimem ") }
+
+// logger writes what happens to standard error.
+func (s *serving) logger() *slog.Logger {
 	level := slog.LevelWarn
 	switch {
 	case s.verbose:
@@ -237,16 +304,23 @@ func (s *serving) registryOptions() serve.Options {
 	case s.quiet:
 		level = slog.LevelError
 	}
-	return serve.Options{
-		Version: strings.TrimPrefix(version(), "optimem "), Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
-		Context: s.context, KV: generate.KVTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
-			s.override(&d.Sampling)
-			d.MaxTokens = cmp.Or(s.maxTokens, d.MaxTokens)
-			return d
-		},
-		OnDemand: s.onDemand, Limits: s.limits(), TritonMetrics: s.metrics == "triton",
-		Log: slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: level})),
+	return slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// readDefaults reads what requests are that do not say: what each model makes of it, it says when it is opened.
+func (s *serving) readDefaults() error {
+	for path, to := range map[string]*string{s.schemaFile: &s.schema, s.grammarFile: &s.grammar} {
+		if path == "" {
+			continue
+		}
+		if err := s.readGrammarFile(path, to); err != nil {
+			return err
+		}
 	}
+	if s.schema != "" && !json.Valid([]byte(s.schema)) {
+		return s.usage("docs/text.md says what schemas may have", "%s is no JSON", s.schemaFile)
+	}
+	return nil
 }
 
 // watch gives memory back and takes it again as signals ask.
@@ -296,7 +370,7 @@ func (s *serving) listenAll(secure *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	s.add(client, serve.Guard{Tokens: s.tokens, Local: serve.IsLoopback(s.listen)}, secure)
+	s.add(client, serve.Guard{Tokens: s.tokens, Local: serve.IsLoopback(s.listen), Limits: s.clients}, secure)
 	if s.admin != "" && !isSocket(s.admin) {
 		admin, err := net.Listen("tcp", s.admin)
 		if err == nil {

@@ -140,7 +140,8 @@ func onSocket(path string) *http.Client {
 func TestServe(t *testing.T) {
 	dir := modelsFolder(t)
 	socket := filepath.Join(t.TempDir(), "admin.sock")
-	s := startServer(t, dir, "--listen", "127.0.0.1:0", "--admin", socket, "--memory", "8MiB", "--metrics", "triton")
+	s := startServer(t, dir, "--listen", "127.0.0.1:0", "--admin", socket, "--memory", "8MiB", "--metrics", "triton", "--client-rate", "0.0001",
+		"--otlp", "http://127.0.0.1:1", "--stop", "x")
 	if status, text := get(t, http.DefaultClient, "http://"+s.address+"/v2/models/digits"); status != 200 || !strings.Contains(text, "FP32") {
 		t.Errorf("%d %s", status, text)
 	}
@@ -148,8 +149,8 @@ func TestServe(t *testing.T) {
 	if status, text := get(t, admin, "http://admin/metrics"); status != 200 || !strings.Contains(text, "nv_inference_count") {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, _ := get(t, http.DefaultClient, "http://"+s.address+"/metrics"); status != 404 {
-		t.Errorf("clients see metrics: %d", status)
+	if status, _ := get(t, http.DefaultClient, "http://"+s.address+"/metrics"); status != 429 {
+		t.Errorf("a second request of one in 10000 seconds: %d", status)
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
@@ -175,6 +176,9 @@ func TestServe(t *testing.T) {
 	s = startServer(t, dir, "--listen", "127.0.0.1:0", "--admin", socket)
 	if status, _ := get(t, onSocket(s.socket), "http://admin/v2/health/ready"); status != 200 {
 		t.Errorf("after one that was killed: %d", status)
+	}
+	if status, _ := get(t, http.DefaultClient, "http://"+s.address+"/metrics"); status != 404 {
+		t.Errorf("clients see metrics: %d", status)
 	}
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -295,7 +299,10 @@ func TestServeRefuses(t *testing.T) {
 		{exitUsage, "--tls-key", []string{"--tls-cert", none}}, {exitUsage, "for TLS", []string{"--client-ca", none}},
 		{exitUsage, "unknown metrics", []string{"--metrics", "x"}}, {exitUsage, "takes a size", []string{"--memory", "50%"}},
 		{exitUsage, "--max-queue", []string{"--max-queue", "0"}}, {exitUsage, "--max-body", []string{"--max-body", "0"}},
-		{exitFailed, "none", []string{"--token-file", none}},
+		{exitFailed, "none", []string{"--token-file", none}}, {exitUsage, "below zero", []string{"--client-requests", "-1"}},
+		{exitUsage, "below zero", []string{"--client-rate", "NaN"}}, {exitUsage, "--otlp", []string{"--otlp", "127.0.0.1:4318"}},
+		{exitUsage, "20 at most", []string{"--logprobs", "21"}}, {exitFailed, "none", []string{"--schema", none}},
+		{exitUsage, "no adapter of that name", []string{"--adapter", "x"}}, {exitUsage, "not empty", []string{"--stop", ""}},
 	} {
 		var out, errs strings.Builder
 		if code := doMain(append([]string{"serve", dir, "--quiet"}, c.args...), &out, &errs); code != c.code || !strings.Contains(errs.String(), c.want) {

@@ -95,7 +95,7 @@ var diagram = map[string][]string{
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "plan/slots", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
-		"quantize", "pack", "storage/packed", "perplexity", "work",
+		"serve/otlp", "quantize", "pack", "storage/packed", "perplexity", "work",
 		"cmd/optimem/internal/...",
 	},
 	"cmd/optimem/internal/newfile": {},
@@ -112,9 +112,10 @@ var diagram = map[string][]string{
 
 	// Protocols over what runs models.
 	"serve": {
-		"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/internal/inference",
+		"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/otlp", "serve/internal/inference",
 		"internal/preprocess",
 	},
+	"serve/otlp": {},
 	"serve/internal/inference": {},
 	"serve/oip":                {"tensor"},
 	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},

@@ -19,6 +19,8 @@ type chatRequest struct {
 	format   format
 	// top is how many rivals of each token are told, −1 where nothing is told of tokens.
 	top int
+	// untold says that the request does not say whether it wants to be told.
+	untold bool
 	// extra are further variables of the template.
 	extra *template.Object
 }
@@ -35,6 +37,7 @@ func (h *Handler) chatRequest(p *params) (*chatRequest, error) {
 			r.most = int(x)
 		}
 	}
+	r.untold = !p.has("logprobs")
 	if p.boolean("logprobs") {
 		r.top = 0
 	}
@@ -108,7 +111,13 @@ func (h *Handler) chatAnswer(request *chatRequest, lease *WriterLease) (*chatAns
 		return nil, invalid("model", "the model %q has no chat template: /v1/completions takes its texts", request.model)
 	}
 	a := &chatAnswer{h: h, request: request, writer: w, spell: speller{w.Tokenizer()}, head: h.head("chatcmpl-", "chat.completion", request.model)}
-	one := request.request(*lease.Defaults)
+	one := request.request(lease)
+	if request.format.given || request.tools != nil {
+		one.Schema, one.Grammar = nil, ""
+	}
+	if request.untold && lease.Logprobs > 0 {
+		request.top = min(lease.Logprobs, maxTop)
+	}
 	one.Chat = template.Request{Messages: request.messages, Tools: request.tools.objects(), Extra: request.extra}
 	text, err := w.Render(one)
 	var wrong *template.Error

@@ -17,6 +17,8 @@ type completionRequest struct {
 	echo    bool
 	// top is how many rivals of each token are told, −1 where nothing is told of tokens.
 	top int
+	// untold says that the request does not say whether it wants to be told.
+	untold bool
 }
 
 // A prompt is a text, or tokens.
@@ -42,6 +44,7 @@ func (h *Handler) completionRequest(p *params) (*completionRequest, error) {
 	if x, ok := p.integer("max_tokens", 0, maxInteger); ok {
 		r.most = int(x)
 	}
+	r.untold = !p.has("logprobs")
 	if x, ok := p.integer("logprobs", 0, maxCompletionTop); ok {
 		r.top = int(x)
 	}
@@ -114,7 +117,10 @@ func (h *Handler) completions(w http.ResponseWriter, r *http.Request) error {
 	defer lease.Release()
 	a := &completion{h: h, request: request, writer: lease.Writer, spell: speller{lease.Writer.Tokenizer()}}
 	a.head = h.head("cmpl-", "text_completion", request.model)
-	if err := a.prepare(request.request(*lease.Defaults)); err != nil {
+	if request.untold && !request.echo && lease.Logprobs > 0 {
+		request.top = min(lease.Logprobs, maxCompletionTop)
+	}
+	if err := a.prepare(request.request(lease)); err != nil {
 		return err
 	}
 	return a.run(r.Context(), w)

@@ -3,7 +3,11 @@ package openai
 import "encoding/json"
 
 // A format is what an answer has to be: a value of a schema, or, without one, text.
-type format struct{ schema json.RawMessage }
+type format struct {
+	schema json.RawMessage
+	// given says that the request has one.
+	given bool
+}
 
 // anyObject is the schema of all objects.
 var anyObject = json.RawMessage(`{"type":"object"}`)
@@ -14,6 +18,7 @@ func takeFormat(p *params) (f format) {
 	if !ok {
 		return f
 	}
+	f.given = true
 	all, err := members(raw)
 	if err != nil {
 		p.fail(invalid("response_format", "response_format %v", err))

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -46,6 +47,12 @@ type WriterLease struct {
 	Writer Writer
 	// Defaults are what holds where the request does not say; nil is what Writer's Defaults says.
 	Defaults *generate.Defaults
+	// Stop, Schema, Grammar and Logprobs are so, too: texts that end an answer, what it must be, and how many rivals of each token are
+	// told. A request with tools has no schema but its tools', and none of /v1/completions tells of more than five rivals.
+	Stop     []string
+	Schema   json.RawMessage
+	Grammar  string
+	Logprobs int
 	// Release is called once, when the request is done with the model. It may be nil.
 	Release func()
 }

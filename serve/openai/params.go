@@ -121,3 +121,9 @@ func (p *params) done() error {
 
 // maxInteger bounds counts, such as of tokens.
 const maxInteger = math.MaxInt32
+
+// has reports whether there is a member.
+func (p *params) has(name string) bool {
+	_, ok := p.members[name]
+	return ok
+}

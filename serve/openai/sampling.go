@@ -152,9 +152,13 @@ func takeBias(p *params) map[int]float64 {
 	return bias
 }
 
-// request returns what a model with some defaults is asked to write, without a prompt.
-func (c *common) request(d generate.Defaults) generate.TextRequest {
-	r := generate.TextRequest{Stop: c.stop}
+// request returns what a model is asked to write, without a prompt.
+func (c *common) request(lease *WriterLease) generate.TextRequest {
+	d := *lease.Defaults
+	r := generate.TextRequest{Stop: c.stop, Schema: lease.Schema, Grammar: lease.Grammar}
+	if c.stop == nil {
+		r.Stop = lease.Stop
+	}
 	r.Request.Sampling = d.Sampling
 	for _, change := range c.set {
 		change(&r.Request.Sampling)
