@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit deploy-check
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -42,6 +42,13 @@ sim-zoo:
 # A folder that checks and measures on a machine with a GPU and no Go: benchmarks/gpu/README.md.
 gpu-kit:
 	benchmarks/gpu/make_kit.sh dist/gpu-kit
+
+# The manifests of deploy/ against the schemas of Kubernetes, KEDA and KServe, strictly. Needs the network: the schemas are large.
+KUBE_SCHEMAS := https://raw.githubusercontent.com/yannh/kubernetes-json-schema/master/v1.32.0-standalone-strict/{{.ResourceKind}}{{.KindSuffix}}.json
+CRD_SCHEMAS := https://raw.githubusercontent.com/datreeio/CRDs-catalog/7b1e26ef9deea49293714d204c1a2270aab1178f/{{.Group}}/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
+deploy-check:
+	go run github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0 -strict -summary \
+		-schema-location '$(KUBE_SCHEMAS)' -schema-location '$(CRD_SCHEMAS)' deploy/*.yaml
 
 lint:
 	.ci/run format vet static

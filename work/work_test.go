@@ -391,13 +391,20 @@ func mustTold(t *testing.T, q *Queue) told {
 
 func wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
+	if !waited(done) {
+		t.Fatal("not after three minutes: ", what)
+	}
+}
+
+// waited reports whether something came to be.
+func waited(done func() bool) bool {
 	for range 20000 {
 		if done() {
-			return
+			return true
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("not after three minutes: ", what)
+	return false
 }
 
 // waitEmpty waits until all items are acknowledged, which they are after their outputs are there.

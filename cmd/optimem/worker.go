@@ -27,22 +27,23 @@ const workerExamples = `  optimem worker --embedded queue/ --stream pictures mod
 
 // A queueing says where a queue is.
 type queueing struct {
-	url, stream, creds, ca string
-	replicas               int
+	url, stream, creds, ca, inbox string
+	replicas                      int
 }
 
 func (q *queueing) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&q.url, "nats", "", "the `URL` of a server, or several with commas: nats://HOST:PORT, tls://HOST:PORT")
 	flags.StringVar(&q.stream, "stream", "", "the `NAME` of the queue, which is made if it is not there")
-	flags.StringVar(&q.creds, "nats-creds", "", "a `FILE` of NATS credentials, which say who asks")
+	flags.StringVar(&q.creds, "nats-creds", "", "a `FILE` of NATS credentials, or with the seed of an nkey, which say who asks")
+	flags.StringVar(&q.inbox, "nats-inbox", "", "answers come to subjects that begin with `PREFIX` (default _INBOX)")
 	flags.StringVar(&q.ca, "tls-ca", "", "trust servers with certificates by an authority of this `FILE`")
 	flags.IntVar(&q.replicas, "replicas", 1, "a queue that is made lies on `N` servers of a cluster")
-	grouped(flags, workGroup, "nats", "stream", "nats-creds", "tls-ca", "replicas")
+	grouped(flags, workGroup, "nats", "stream", "nats-creds", "nats-inbox", "tls-ca", "replicas")
 }
 
 func (q *queueing) options() work.Options {
-	return work.Options{URL: q.url, Stream: q.stream, Credentials: q.creds, CA: q.ca, Replicas: q.replicas}
+	return work.Options{URL: q.url, Stream: q.stream, Credentials: q.creds, CA: q.ca, Inbox: q.inbox, Replicas: q.replicas}
 }
 
 // A working is one run of 'optimem worker'.

@@ -160,6 +160,7 @@ var dependencies = map[string][]string{
 	"google.golang.org/protobuf":             {"serve/internal/inference"},
 	"github.com/nats-io/nats.go":             {"work"},
 	"github.com/nats-io/nats-server/v2":      {"work"},
+	"github.com/nats-io/nkeys":               {"work"},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
