@@ -82,7 +82,7 @@ func TestTurnWait(t *testing.T) {
 
 // While a model has items under way, another of the same worker takes no more than it had asked for before.
 func TestWorkerStays(t *testing.T) {
-	server := embed(t)
+	server := embedded(t)
 	dir := t.TempDir()
 	data, err := os.ReadFile(digits)
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 )
 
 const workerLong = `Take items from a queue of NATS JetStream and run the models of a directory over them, until it is interrupted. DIR is as
-'optimem serve' has it, and --memory is for all models together; those that take tensors or write text are offered.
+'optimem serve' has it, and --memory is for all models together; those that take tensors, write text or make vectors are offered.
 
 Any number of workers share a queue. An item is acknowledged after its output is stored, and goes to another worker where this
 one dies or its pass gets stuck. With --embedded the queue is in a folder, and the server of it in this process, for this host.`
@@ -148,11 +148,15 @@ func (w *working) work(ctx context.Context) (err error) {
 		if w.embedded != "" {
 			w.say("note", "the server within listens on "+strings.TrimPrefix(w.url, "nats://"))
 		}
-		w.say("note", fmt.Sprintf("takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory())))
 	}
 	err = queue.Work(ctx, registry, work.WorkerOptions{
 		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay, Attempts: uint64(w.attempts),
 		MaxBytes: int64(w.bytes), Log: opts.Log.With(slog.String("stream", w.stream)),
+		Ready: func() {
+			if !w.quiet {
+				w.say("note", fmt.Sprintf("takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory())))
+			}
+		},
 	})
 	if err == nil && !w.quiet {
 		w.say("done", "what was under way is left to others")

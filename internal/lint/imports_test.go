@@ -114,7 +114,7 @@ var diagram = map[string][]string{
 	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
 
 	// Work for many machines.
-	"work": {"serve", "generate", "runtime", "loader", "tensor", "internal/npy"},
+	"work": {"serve", "generate", "embed", "runtime", "loader", "tensor", "internal/npy"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
