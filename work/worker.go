@@ -51,7 +51,8 @@ type WorkerOptions struct {
 	Attempts uint64
 	// RetryAfter is when an item that did not fit, or failed, may be taken again; 0 is 10 s.
 	RetryAfter time.Duration
-	// Stay is how long one model has the worker at most while others wait; 0 is 1 min. A model has it as long as it has items.
+	// Stay is how long no worker takes items of a model until this one turns to it; 0 is 1 min. Else a model has the worker as long as
+	// it has items.
 	Stay time.Duration
 	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
 	MaxBytes int64
@@ -219,7 +220,7 @@ func (s *station) take(ctx context.Context) error {
 			}
 			n++
 		}
-		s.turn.wait(ctx, s.number)
+		s.turn.wait(ctx, s.number, func() bool { return s.starves(ctx) })
 		messages, err := s.fetch(ctx, n)
 		s.turn.took(s.number, len(messages))
 		for _, m := range messages {
@@ -242,6 +243,16 @@ func (s *station) take(ctx context.Context) error {
 			pause(ctx, time.Second)
 		}
 	}
+}
+
+// starves reports whether the model has items, and no worker took one for as long as a turn may be.
+func (s *station) starves(ctx context.Context) bool {
+	info, err := s.consumer.Info(ctx)
+	if err != nil || info.NumPending == 0 {
+		return false
+	}
+	last := info.Delivered.Last
+	return last == nil || info.TimeStamp.Sub(*last) >= s.opts.Stay
 }
 
 // fetch returns n items at most: those that are there, or the next.

@@ -78,7 +78,7 @@ func (c *commandLine) workerCommand() *cobra.Command {
 	flags.StringVar(&w.listen, "listen", "127.0.0.1:4222", "where that server listens, an `ADDRESS` of this host")
 	flags.DurationVar(&w.ackWait, "ack-wait", 30*time.Second, "after this `TIME` without a sign of a worker its items go to others")
 	flags.DurationVar(&w.patience, "patience", 5*time.Minute, "a pass that does no step for this `TIME` is stuck")
-	flags.DurationVar(&w.stay, "stay", time.Minute, "a model has the worker for this `TIME` at most while others wait")
+	flags.DurationVar(&w.stay, "stay", time.Minute, "turn to a model whose items nobody takes for this `TIME`; else stay with one while it has items")
 	flags.Int64Var(&w.attempts, "attempts", 5, "begin an item `N` times before it is put aside")
 	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
 	grouped(flags, workGroup, "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
