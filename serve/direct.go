@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/optimem/optimem/embed"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -134,6 +135,44 @@ func (r *Registry) Write(ctx context.Context, model string, request generate.Tex
 	c.queue = min(time.Duration(result.FirstTokenSeconds*float64(time.Second)), time.Since(begin))
 	c.infer = time.Since(begin) - c.queue
 	return result, nil
+}
+
+// Embed has a model make vectors of texts. What is wrong is an [*Error].
+func (r *Registry) Embed(ctx context.Context, model string, request embed.Request) (result *embed.Result, err error) {
+	v, err := r.find(model, "")
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	c := &call{name: model, version: v.number, rows: int64(len(request.Texts))}
+	defer func() {
+		status := 200
+		if err != nil {
+			e := told(ctx, err)
+			if status, result, err = e.Status, nil, e; status == 500 {
+				r.log.Error("a request failed", "model", v.name(), "error", e.Err)
+			}
+		}
+		v.stats.done(c, status, time.Since(begin))
+	}()
+	i, release, err := v.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	e, ok := i.runner.(*vectorRunner)
+	if !ok {
+		return nil, refuse(http.StatusNotImplemented, "model %q makes no vectors", model)
+	}
+	done, err := r.admit(ctx, v, i)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	c.queue = time.Since(begin)
+	result, err = e.Embed(ctx, request)
+	c.infer = time.Since(begin) - c.queue
+	return result, err
 }
 
 // Digest is the SHA-256, in hexadecimal, of all files of the newest version of a model, and of the architecture and code that

@@ -1,19 +1,9 @@
 package work
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -23,27 +13,11 @@ import (
 // cluster starts three servers that keep streams together.
 func cluster(t *testing.T) []*server.Server {
 	t.Helper()
-	var routes []*url.URL
-	var ports []int
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	host, ports := freePorts(t, 6)
 	var all []*server.Server
 	for i := range 3 {
-		opts := &server.Options{
-			ServerName: fmt.Sprint("node", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
-			NoSigs: true, NoLog: true, Routes: routes,
-		}
-		opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "three", "127.0.0.1", ports[i]
-		s, err := server.NewServer(opts)
+		p := part{Node: i, Dir: t.TempDir(), Host: host, Routes: ports[:3], Listen: ports[3:]}
+		s, err := server.NewServer(p.options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,25 +85,14 @@ func TestClusterLosesOne(t *testing.T) {
 
 // A server that is asked by TLS, with a certificate of an authority of its own, is trusted with --tls-ca and not without.
 func TestTLS(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, key := authority(t)
+	pair, err := tls.LoadX509KeyPair(ca, key)
 	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-		TLS: true, TLSConfig: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, TLSTimeout: 5,
+		TLS: true, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}, TLSTimeout: 60,
 		Username: "me", Password: "secret",
 	})
 	if err != nil {

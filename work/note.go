@@ -48,6 +48,8 @@ type told struct {
 	Inputs []Port `json:"inputs"`
 	// Writes says that it is a model that writes: an item of it is a prompt.
 	Writes bool `json:"writes,omitempty"`
+	// Vectors says that it is a model that makes vectors: an item of it is texts.
+	Vectors bool `json:"vectors,omitempty"`
 	// Join is how many items share a pass.
 	Join int `json:"join"`
 }
@@ -69,6 +71,11 @@ func classOf(files, device string) string {
 // textClassOf names those who write the same texts.
 func textClassOf(files, device string, context int, kv string) string {
 	return digest("optimem text class 1\n", files, "\n", device, "\n", fmt.Sprintf("%d %s\n", context, kv))
+}
+
+// vectorClassOf names those who make the same vectors.
+func vectorClassOf(files, device string) string {
+	return digest("optimem vector class 1\n", files, "\n", device, "\n")
 }
 
 func digest(parts ...string) string {

@@ -32,7 +32,7 @@ func read(t *testing.T, b *bucket, name string) ([]byte, error) {
 
 // An object is what was put, also for the client library, and one of that for us.
 func TestObject(t *testing.T) {
-	q := connect(t, embed(t))
+	q := connect(t, embedded(t))
 	for name, data := range map[string][]byte{"none": {}, "one": []byte("x"), "full": parted(1)[:partBytes], "many": parted(5)} {
 		if err := q.out.putBytes(t.Context(), name, data); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestObject(t *testing.T) {
 
 // Who puts an object second changes nothing, also at the same time, and leaves nothing behind.
 func TestObjectIsPutOnce(t *testing.T) {
-	q := connect(t, embed(t))
+	q := connect(t, embedded(t))
 	data := parted(2)
 	var all sync.WaitGroup
 	for range 8 {
@@ -94,7 +94,7 @@ func TestObjectIsPutOnce(t *testing.T) {
 
 // An object of which a part is gone is none: it may be put anew. One whose writing fails is never there.
 func TestObjectIsDamaged(t *testing.T) {
-	q := connect(t, embed(t))
+	q := connect(t, embedded(t))
 	data := parted(2)
 	if err := q.out.putBytes(t.Context(), "x", data); err != nil {
 		t.Fatal(err)

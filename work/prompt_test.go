@@ -121,7 +121,7 @@ func checkAnswer(t *testing.T, q *Queue, r Result, want Answer) {
 // is that of a writer by itself, though several are written at once. Submitted again, all is found.
 func TestWriterDies(t *testing.T) {
 	const n = 36
-	server := embed(t)
+	server := embedded(t)
 	dying, hold := make(chan struct{}), make(chan struct{})
 	defer close(hold)
 	opts := WorkerOptions{AckWait: time.Second}
@@ -182,7 +182,7 @@ func TestWriterDies(t *testing.T) {
 // Prompts share passes: eight of eleven tokens each, that are all there, take few more than four at a time would.
 func TestPromptsSharePasses(t *testing.T) {
 	const n = 8
-	server := embed(t)
+	server := embedded(t)
 	there := make(chan struct{})
 	h := hireWriter(t, server, WorkerOptions{}, func(runtime.Event) { <-there })
 	q := connect(t, server)
@@ -216,7 +216,7 @@ func TestPromptsSharePasses(t *testing.T) {
 
 // What is no prompt, or does not fit, goes to the dead letters with the reason, and the others go on.
 func TestPoisonedPrompts(t *testing.T) {
-	server := embed(t)
+	server := embedded(t)
 	h := hireWriter(t, server, WorkerOptions{}, nil)
 	q := connect(t, server)
 	cases := []struct{ line, reason string }{

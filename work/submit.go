@@ -29,7 +29,8 @@ type Item struct {
 	Inputs runtime.Values
 	// Prompt is what a model that writes is asked, in the place of Inputs: a JSON object with prompt or messages, and max_tokens,
 	// seed (0 where it is not there), temperature, top_k, top_p, min_p, stop, schema or grammar where they are wanted. An id may be
-	// there, and says nothing. One that cannot be read is an item all the same, which goes to the dead letters.
+	// there, and says nothing. One that cannot be read is an item all the same, which goes to the dead letters. A model that makes
+	// vectors is asked an object with text or texts, and prompt where it is wanted.
 	Prompt []byte
 	// Err says that there are no inputs, and why. The item has this as its result.
 	Err error
@@ -85,7 +86,16 @@ func (q *Queue) Inputs(ctx context.Context, model string) ([]Port, error) {
 	if err == nil && t.Writes {
 		err = fmt.Errorf("model %.100q writes: it takes prompts", model)
 	}
+	if err == nil && t.Vectors {
+		err = fmt.Errorf("model %.100q makes vectors: it takes texts", model)
+	}
 	return t.Inputs, err
+}
+
+// Vectors tells whether a model makes vectors, by what workers said of it.
+func (q *Queue) Vectors(ctx context.Context, model string) (bool, error) {
+	t, err := q.told(ctx, model)
+	return t.Vectors, err
 }
 
 func (q *Queue) told(ctx context.Context, model string) (t told, err error) {
@@ -207,6 +217,14 @@ func (s *submission) note(item Item) (*note, map[string][]byte, error) {
 	switch {
 	case s.told.Writes && item.Prompt == nil:
 		return nil, nil, errors.New("the model writes: it takes prompts")
+	case s.told.Vectors && item.Prompt == nil:
+		return nil, nil, errors.New("the model makes vectors: it takes texts")
+	case s.told.Vectors:
+		data := item.Prompt
+		if t, err := parseTexts(data); err == nil { // else a worker says why not
+			data = t.canonical()
+		}
+		add(promptInput, data)
 	case !s.told.Writes && item.Prompt != nil:
 		return nil, nil, errors.New("the model takes tensors, and no prompts")
 	case item.Prompt != nil:

@@ -12,50 +12,55 @@ import (
 	"github.com/optimem/optimem/runtime"
 )
 
-// A model keeps the worker while it has items; another that waited long enough has it next, and then the one that waited longest.
+// A model keeps the worker while it has items; another whose items nobody takes has it next, of several the one that waited longest.
 func TestTurn(t *testing.T) {
 	now := time.Unix(0, 0)
 	turn := newTurn(time.Minute, func() time.Time { return now })
-	may := func(model int, want bool) {
+	may := func(model int, want bool, after time.Duration) {
 		t.Helper()
 		turn.mu.Lock()
 		defer turn.mu.Unlock()
-		if ok, _ := turn.may(model); ok != want {
-			t.Errorf("at %v: model %d may ask: %v", now.Sub(time.Unix(0, 0)), model, ok)
+		if ok, d := turn.may(model); ok != want || d != after {
+			t.Errorf("at %v: model %d may ask: %v, after %v", now.Sub(time.Unix(0, 0)), model, ok, d)
 		}
 	}
-	may(0, true)
-	may(1, true) // nobody has items
+	may(0, true, 0)
+	may(1, true, 0) // nobody has items
 	turn.took(0, 2)
-	may(1, false)
-	may(0, true)
+	may(1, false, time.Minute)
+	may(0, true, 0)
 	now = now.Add(time.Second)
-	may(2, false)
+	may(2, false, time.Minute)
 	now = now.Add(58 * time.Second)
-	may(0, true)
-	now = now.Add(time.Second) // model 1 has waited for a minute
-	may(0, false)
+	may(1, false, time.Second)
+	now = now.Add(time.Second)
+	may(1, false, 0)
+	turn.looked(1, false) // others take its items
+	may(1, false, time.Minute)
+	may(0, true, 0)
+	now = now.Add(time.Hour)
+	turn.looked(2, true)
+	turn.looked(1, true)
+	may(0, false, time.Minute)
 	turn.ended(0)
-	may(1, false) // an item of model 0 is under way still
+	may(2, false, time.Minute) // an item of model 0 is under way still
 	turn.ended(0)
-	may(0, false)
-	may(2, false)
-	may(1, true)
-	may(0, true) // model 1 has asked, and has nothing: no other has waited for so long
+	may(0, false, time.Minute)
+	may(1, false, time.Minute)
+	may(2, true, 0) // it waited longest
+	may(0, false, time.Minute)
+	may(1, true, 0) // model 2 asked, and had nothing
+	may(0, true, 0)
 	turn.took(0, 1)
-	now = now.Add(time.Second) // now model 2 has
-	may(0, false)
-	turn.ended(0)
-	may(1, false)
-	may(2, true)
-	turn.took(2, 1)
+	may(1, false, time.Minute)
 	turn.took(1, 1) // it had asked before
-	may(1, false)
-	turn.ended(2)
-	may(1, true) // what it has under way makes it the next
-	may(2, false)
+	turn.ended(0)
+	may(1, true, 0) // what it has under way makes it the next
+	may(2, false, time.Minute)
 	turn.ended(1)
-	may(2, true)
+	may(2, true, 0)
+	turn.looked(2, true) // it waits no more
+	may(0, true, 0)
 }
 
 // Who waits goes on when the turn ends, and when ctx does.
@@ -65,7 +70,7 @@ func TestTurnWait(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		turn.wait(context.Background(), 1)
+		turn.wait(context.Background(), 1, nil)
 	}()
 	wait(t, "the other waits", func() bool {
 		turn.mu.Lock()
@@ -77,12 +82,33 @@ func TestTurnWait(t *testing.T) {
 	turn.took(1, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	turn.wait(ctx, 0)
+	turn.wait(ctx, 0, nil)
+	turn = newTurn(time.Millisecond, time.Now)
+	turn.took(0, 1)
+	looks := 0
+	go func() {
+		for starves := false; !starves; time.Sleep(time.Millisecond) {
+			turn.mu.Lock()
+			starves = turn.starve[1]
+			if ok, _ := turn.may(0); starves && ok {
+				t.Error("who has the turn takes more, though another starves")
+			}
+			turn.mu.Unlock()
+		}
+		turn.ended(0)
+	}()
+	turn.wait(t.Context(), 1, func() bool {
+		looks++
+		return looks >= 3
+	})
+	if looks < 3 {
+		t.Errorf("it went on after %d looks", looks)
+	}
 }
 
 // While a model has items under way, another of the same worker takes no more than it had asked for before.
 func TestWorkerStays(t *testing.T) {
-	server := embed(t)
+	server := embedded(t)
 	dir := t.TempDir()
 	data, err := os.ReadFile(digits)
 	if err == nil {

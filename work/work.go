@@ -5,7 +5,8 @@
 // of the model, the device, and the inputs: work that is repeated, because a worker died or was slow, puts the same bits in the
 // same place, so that nothing is lost and nothing is there twice. What cannot be run goes to a dead-letter stream with the reason.
 //
-// Items of a model that writes are prompts, many of which it answers at once; outputs are answers, the same for the same seed.
+// Items of a model that writes are prompts, many of which it answers at once; outputs are answers, the same for the same seed. Those of a
+// model that makes vectors are texts.
 //
 // It does not know how a model runs, or what files are.
 //
@@ -16,14 +17,17 @@
 package work
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,8 +40,11 @@ type Options struct {
 	URL string
 	// Stream names the queue: 1 to 64 of A–Z a–z 0–9 _ -.
 	Stream string
-	// Credentials is a file of NATS credentials, CA one of certificates of authorities; "" is none, and those of the host.
+	// Credentials is a file of NATS credentials or of the seed of an nkey, CA one of certificates of authorities; "" is none, and those
+	// of the host.
 	Credentials, CA string
+	// Inbox is what the subjects of answers begin with, so that users of one account do not hear each other's; "" is _INBOX.
+	Inbox string
 	// Replicas is on how many servers of a cluster all of it lies, where it is made now; 0 is 1.
 	Replicas int
 	// Keep is how long inputs, outputs and reasons are kept, where the queue is made now; 0 is 7 days.
@@ -66,6 +73,8 @@ type Queue struct {
 	in, out  *bucket
 	models   jetstream.KeyValue
 	lostConn chan struct{}
+	// refusal is the last thing that a server did not let us do.
+	refusal atomic.Pointer[error]
 }
 
 // Connect connects to a queue, which is made where it is not there yet. It waits for servers of a cluster that are away for now.
@@ -77,9 +86,21 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	settings := []nats.Option{
 		nats.Name("optimem"), nats.MaxReconnects(-1), nats.ClosedHandler(func(*nats.Conn) { close(q.lostConn) }),
 		nats.Timeout(dialFor), nats.PingInterval(pingEvery),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				q.refusal.Store(&err)
+			}
+		}),
 	}
 	if opts.Credentials != "" {
-		settings = append(settings, nats.UserCredentials(opts.Credentials))
+		who, err := credentials(opts.Credentials)
+		if err != nil {
+			return nil, err
+		}
+		settings = append(settings, who)
+	}
+	if opts.Inbox != "" {
+		settings = append(settings, nats.CustomInboxPrefix(opts.Inbox))
 	}
 	if opts.CA != "" {
 		settings = append(settings, nats.RootCAs(opts.CA))
@@ -95,11 +116,34 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	if q.js, err = jetstream.New(q.conn); err != nil {
 		return nil, err
 	}
-	err = patientlyFor(ctx, openFor, func() error { return q.open(ctx, max(opts.Replicas, 1), cmp.Or(opts.Keep, 7*24*time.Hour)) })
+	err = patientlyFor(ctx, openFor, func() error {
+		err := q.open(ctx, max(opts.Replicas, 1), cmp.Or(opts.Keep, 7*24*time.Hour))
+		if refusal := q.refusal.Load(); err != nil && refusal != nil { // a server says so beside, and does not answer
+			return fmt.Errorf("the server does not let us: %w", *refusal)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", opts.Stream, err)
 	}
 	return q, nil
+}
+
+// credentials are those of a file: a user's JWT and seed, or the seed of an nkey alone.
+func credentials(path string) (nats.Option, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(text)
+	if bytes.Contains(text, []byte("BEGIN NATS USER JWT")) {
+		return nats.UserCredentials(path), nil
+	}
+	who, err := nats.NkeyOptionFromSeed(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: neither NATS credentials nor the seed of an nkey: %w", path, err)
+	}
+	return who, nil
 }
 
 // redacted is a list of addresses without passwords.

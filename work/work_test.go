@@ -27,7 +27,7 @@ import (
 
 const digits = "../examples/digits/digits.pt2"
 
-func embed(t *testing.T) *Server {
+func embedded(t *testing.T) *Server {
 	t.Helper()
 	s, err := Embed(t.TempDir(), "127.0.0.1:0")
 	if err != nil {
@@ -230,7 +230,7 @@ func check(t *testing.T, q *Queue, r Result, want runtime.Values) {
 // bit is that of a session that runs alone.
 func TestWorkerDies(t *testing.T) {
 	const n = 200
-	server := embed(t)
+	server := embedded(t)
 	dying := make(chan struct{})
 	hold := make(chan struct{})
 	defer close(hold)
@@ -282,7 +282,7 @@ func TestWorkerDies(t *testing.T) {
 
 // What nobody can run goes to the dead letters with the reason, and the others go on.
 func TestPoison(t *testing.T) {
-	server := embed(t)
+	server := embedded(t)
 	hire(t, server, WorkerOptions{MaxBytes: 1000}, nil)
 	q := connect(t, server)
 	items := func(yield func(Item) bool) {
@@ -339,7 +339,7 @@ func TestPoison(t *testing.T) {
 
 // An item that workers began and never ended is put aside in the end; one that a worker leaves as it ends goes to others at once.
 func TestGivenUp(t *testing.T) {
-	server := embed(t)
+	server := embedded(t)
 	hold, begun := make(chan struct{}), make(chan struct{}, 100)
 	first := hire(t, server, WorkerOptions{AckWait: time.Hour}, func(runtime.Event) {
 		begun <- struct{}{}
@@ -391,13 +391,20 @@ func mustTold(t *testing.T, q *Queue) told {
 
 func wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
+	if !waited(done) {
+		t.Fatal("not after three minutes: ", what)
+	}
+}
+
+// waited reports whether something came to be.
+func waited(done func() bool) bool {
 	for range 20000 {
 		if done() {
-			return
+			return true
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("not after three minutes: ", what)
+	return false
 }
 
 // waitEmpty waits until all items are acknowledged, which they are after their outputs are there.
@@ -411,7 +418,7 @@ func waitEmpty(t *testing.T, q *Queue) {
 
 // A submitter that is killed finds, the next time, what was computed, also of what it did not wait for.
 func TestSubmitAgain(t *testing.T) {
-	server := embed(t)
+	server := embedded(t)
 	h := hire(t, server, WorkerOptions{}, nil)
 	q := connect(t, server)
 	stop := errors.New("killed")
@@ -449,7 +456,7 @@ func TestSubmitAgain(t *testing.T) {
 
 // No more items than allowed are in the queue at any time.
 func TestInFlight(t *testing.T) {
-	server := embed(t)
+	server := embedded(t)
 	q := connect(t, server)
 	hold := make(chan struct{})
 	hire(t, server, WorkerOptions{}, func(runtime.Event) { <-hold })
@@ -476,7 +483,7 @@ func TestStuck(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"goes on": time.Hour, "stuck": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := embed(t)
+			server := embedded(t)
 			hold := make(chan struct{})
 			hire(t, server, WorkerOptions{AckWait: 600 * time.Millisecond, Patience: patience}, func(runtime.Event) { <-hold })
 			q := connect(t, server)
@@ -545,7 +552,7 @@ func TestRefused(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("the password is told: %v", err)
 	}
-	q := connect(t, embed(t))
+	q := connect(t, embedded(t))
 	if err := q.Submit(t.Context(), "digits", pictures(0, 1), SubmitOptions{}, nil); !errors.Is(err, ErrNoWorker) {
 		t.Errorf("without a worker: %v", err)
 	}

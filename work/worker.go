@@ -37,7 +37,7 @@ func (p *Progress) since(begun time.Time) time.Duration {
 
 // WorkerOptions say how a worker works. The zero value is right on the CPU, but for Progress.
 type WorkerOptions struct {
-	// Models are those to take work for; nil is all of the registry that take tensors or write text.
+	// Models are those to take work for; nil is all of the registry that take tensors, write text or make vectors.
 	Models []string
 	// Device is what kind of device computes: its name is part of the outputs' keys, since bits differ by it; "" is "cpu".
 	Device string
@@ -51,10 +51,13 @@ type WorkerOptions struct {
 	Attempts uint64
 	// RetryAfter is when an item that did not fit, or failed, may be taken again; 0 is 10 s.
 	RetryAfter time.Duration
-	// Stay is how long one model has the worker at most while others wait; 0 is 1 min. A model has it as long as it has items.
+	// Stay is how long no worker takes items of a model until this one turns to it; 0 is 1 min. Else a model has the worker as long as
+	// it has items.
 	Stay time.Duration
 	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
 	MaxBytes int64
+	// Ready, where it is not nil, is called when the worker has told of its models and takes items.
+	Ready func()
 	// Log takes what happens; nil drops it.
 	Log *slog.Logger
 }
@@ -101,13 +104,13 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 	w := &worker{q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes), turn: newTurn(opts.Stay, time.Now)}
 	if opts.Models == nil {
 		for _, m := range registry.Models() {
-			if (m.Kind == serve.Tensors || m.Kind == serve.Text) && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
+			if (m.Kind == serve.Tensors || m.Kind == serve.Text || m.Kind == serve.Embeddings) && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
 				opts.Models = append(opts.Models, m.Name)
 			}
 		}
 	}
 	if len(opts.Models) == 0 {
-		return errors.New("work: no model that takes tensors or writes text is ready")
+		return errors.New("work: no model that takes tensors, writes text or makes vectors is ready")
 	}
 	var stations []*station
 	for _, model := range opts.Models {
@@ -116,6 +119,9 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 			return fmt.Errorf("model %s: %w", model, err)
 		}
 		stations = append(stations, s)
+	}
+	if opts.Ready != nil {
+		opts.Ready()
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for i, s := range stations {
@@ -168,7 +174,11 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 
 // look finds out what the model takes, and its class.
 func (s *station) look(ctx context.Context) error {
-	if s.writes() {
+	if s.is(serve.Embeddings) {
+		s.told.Vectors, s.told.Join, s.told.Class = true, vectorsJoin, vectorClassOf(s.told.Files, s.told.Device)
+		return nil
+	}
+	if s.is(serve.Text) {
 		w, err := s.registry.Writing(ctx, s.model)
 		if err != nil {
 			return err
@@ -188,9 +198,12 @@ func (s *station) look(ctx context.Context) error {
 	return nil
 }
 
-// writes reports whether the model writes.
-func (s *station) writes() bool {
-	return slices.ContainsFunc(s.registry.Models(), func(m serve.Model) bool { return m.Name == s.model && m.Kind == serve.Text })
+// vectorsJoin is how many items are taken at once of a model that makes vectors, whose texts share passes within an item.
+const vectorsJoin = 4
+
+// is reports whether the model is of a kind.
+func (s *station) is(kind serve.Kind) bool {
+	return slices.ContainsFunc(s.registry.Models(), func(m serve.Model) bool { return m.Name == s.model && m.Kind == kind })
 }
 
 // take takes items: as many as share a pass, so that the next is full while one runs.
@@ -207,7 +220,7 @@ func (s *station) take(ctx context.Context) error {
 			}
 			n++
 		}
-		s.turn.wait(ctx, s.number)
+		s.turn.wait(ctx, s.number, func() bool { return s.starves(ctx) })
 		messages, err := s.fetch(ctx, n)
 		s.turn.took(s.number, len(messages))
 		for _, m := range messages {
@@ -230,6 +243,16 @@ func (s *station) take(ctx context.Context) error {
 			pause(ctx, time.Second)
 		}
 	}
+}
+
+// starves reports whether the model has items, and no worker took one for as long as a turn may be.
+func (s *station) starves(ctx context.Context) bool {
+	info, err := s.consumer.Info(ctx)
+	if err != nil || info.NumPending == 0 {
+		return false
+	}
+	last := info.Delivered.Last
+	return last == nil || info.TimeStamp.Sub(*last) >= s.opts.Stay
 }
 
 // fetch returns n items at most: those that are there, or the next.
@@ -335,6 +358,9 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 	defer s.memory.Release(2 * need)
 	if s.told.Writes {
 		return s.write(ctx, n, key)
+	}
+	if s.told.Vectors {
+		return s.embed(ctx, n, key)
 	}
 	in := make(runtime.Values)
 	for _, x := range n.Inputs {

@@ -28,7 +28,8 @@ const submitLong = `Put files into a queue for workers to run a model over, wait
 item, and results.jsonl with a line for each, in the order of the files.
 
 An item is a file: .npy, .npz, .safetensors, or a picture with --preprocess. For a model that writes it is a line of a .jsonl file, as
-for 'optimem generate --batch', and answers.jsonl has a line for each, in their order. Outputs that are there already, in the folder or the
+for 'optimem generate --batch', and answers.jsonl has a line for each, in their order. For a model that makes vectors a line has "text" or
+"texts", and its output is a .safetensors file with a row for each. Outputs that are there already, in the folder or the
 queue, are found: after an interruption the same command goes on where it was. What could not be run has its reason in
 results.jsonl, and does not stop the others.`
 
@@ -49,6 +50,8 @@ type submitting struct {
 	ports []models.Port
 	// prompts are those of .jsonl files, nil where the files are tensors.
 	prompts *promptFiles
+	// vectors says that they are texts of which the model makes vectors.
+	vectors bool
 	lines   []submitLine
 	// bar has a step for each result, missing counts those without an output.
 	bar     *progress
@@ -143,8 +146,10 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 	items := s.items(ctx)
 	if s.prompts != nil {
 		items = s.prompts.items()
-		if err := s.prompts.begin(s.out); err != nil {
-			return err
+		if !s.vectors {
+			if err := s.prompts.begin(s.out); err != nil {
+				return err
+			}
 		}
 	} else {
 		for _, f := range s.files {
@@ -172,9 +177,10 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 }
 
 // findPorts asks for the inputs of a model that takes tensors.
-func (s *submitting) findPorts(ctx context.Context) error {
+func (s *submitting) findPorts(ctx context.Context) (err error) {
 	if s.prompts != nil {
-		return nil
+		s.vectors, err = s.queue.Vectors(ctx, s.name)
+		return err
 	}
 	ports, err := s.queue.Inputs(ctx, s.name)
 	for _, p := range ports {
@@ -228,7 +234,7 @@ func (s *submitting) take(ctx context.Context, r work.Result) error {
 
 // gather has the output of an item in its place.
 func (s *submitting) gather(ctx context.Context, r work.Result, line *submitLine) error {
-	if s.prompts != nil {
+	if s.prompts != nil && !s.vectors {
 		line.Output = answersName
 		return s.prompts.keep(r.Index, func(begin func() (io.Writer, error)) error { return s.queue.Output(ctx, r.Key, begin) })
 	}
@@ -263,7 +269,7 @@ func (s *submitting) writeLines() error {
 		_, err := f.Write(b.Bytes())
 		return err
 	})
-	if err == nil && s.prompts != nil {
+	if err == nil && s.prompts != nil && !s.vectors {
 		err = s.prompts.write(filepath.Join(s.out, answersName), s.lines)
 	}
 	return err

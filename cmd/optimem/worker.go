@@ -19,7 +19,7 @@ import (
 )
 
 const workerLong = `Take items from a queue of NATS JetStream and run the models of a directory over them, until it is interrupted. DIR is as
-'optimem serve' has it, and --memory is for all models together; those that take tensors or write text are offered.
+'optimem serve' has it, and --memory is for all models together; those that take tensors, write text or make vectors are offered.
 
 Any number of workers share a queue. An item is acknowledged after its output is stored, and goes to another worker where this
 one dies or its pass gets stuck. With --embedded the queue is in a folder, and the server of it in this process, for this host.`
@@ -29,22 +29,23 @@ const workerExamples = `  optimem worker --embedded queue/ --stream pictures mod
 
 // A queueing says where a queue is.
 type queueing struct {
-	url, stream, creds, ca string
-	replicas               int
+	url, stream, creds, ca, inbox string
+	replicas                      int
 }
 
 func (q *queueing) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&q.url, "nats", "", "the `URL` of a server, or several with commas: nats://HOST:PORT, tls://HOST:PORT")
 	flags.StringVar(&q.stream, "stream", "", "the `NAME` of the queue, which is made if it is not there")
-	flags.StringVar(&q.creds, "nats-creds", "", "a `FILE` of NATS credentials, which say who asks")
+	flags.StringVar(&q.creds, "nats-creds", "", "a `FILE` of NATS credentials, or with the seed of an nkey, which say who asks")
+	flags.StringVar(&q.inbox, "nats-inbox", "", "answers come to subjects that begin with `PREFIX` (default _INBOX)")
 	flags.StringVar(&q.ca, "tls-ca", "", "trust servers with certificates by an authority of this `FILE`")
 	flags.IntVar(&q.replicas, "replicas", 1, "a queue that is made lies on `N` servers of a cluster")
-	grouped(flags, workGroup, "nats", "stream", "nats-creds", "tls-ca", "replicas")
+	grouped(flags, workGroup, "nats", "stream", "nats-creds", "nats-inbox", "tls-ca", "replicas")
 }
 
 func (q *queueing) options() work.Options {
-	return work.Options{URL: q.url, Stream: q.stream, Credentials: q.creds, CA: q.ca, Replicas: q.replicas}
+	return work.Options{URL: q.url, Stream: q.stream, Credentials: q.creds, CA: q.ca, Inbox: q.inbox, Replicas: q.replicas}
 }
 
 // A working is one run of 'optimem worker'.
@@ -79,7 +80,7 @@ func (c *commandLine) workerCommand() *cobra.Command {
 	flags.StringVar(&w.listen, "listen", "127.0.0.1:4222", "where that server listens, an `ADDRESS` of this host")
 	flags.DurationVar(&w.ackWait, "ack-wait", 30*time.Second, "after this `TIME` without a sign of a worker its items go to others")
 	flags.DurationVar(&w.patience, "patience", 5*time.Minute, "a pass that does no step for this `TIME` is stuck")
-	flags.DurationVar(&w.stay, "stay", time.Minute, "a model has the worker for this `TIME` at most while others wait")
+	flags.DurationVar(&w.stay, "stay", time.Minute, "turn to a model whose items nobody takes for this `TIME`; else stay with one while it has items")
 	flags.Int64Var(&w.attempts, "attempts", 5, "begin an item `N` times before it is put aside")
 	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
 	grouped(flags, workGroup, "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
@@ -149,11 +150,15 @@ func (w *working) work(ctx context.Context) (err error) {
 		if w.embedded != "" {
 			w.say("note", "the server within listens on "+strings.TrimPrefix(w.url, "nats://"))
 		}
-		w.say("note", fmt.Sprintf("takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory())))
 	}
 	err = queue.Work(ctx, registry, work.WorkerOptions{
 		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay, Attempts: uint64(w.attempts),
 		MaxBytes: int64(w.bytes), Log: opts.Log.With(slog.String("stream", w.stream)),
+		Ready: func() {
+			if !w.quiet {
+				w.say("note", fmt.Sprintf("takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory())))
+			}
+		},
 	})
 	if err == nil && !w.quiet {
 		w.say("done", "what was under way is left to others")

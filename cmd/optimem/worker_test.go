@@ -13,12 +13,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -229,6 +231,56 @@ func TestPromptsAreSubmitted(t *testing.T) {
 		if names, err := os.ReadDir(out); err != nil || len(names) != 2 {
 			t.Errorf("the folder has %v: %v", names, err)
 		}
+	}
+}
+
+// Texts have their vectors in files, the bits of 'optimem embed', with the reason where there is none.
+func TestTextsAreSubmitted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	err := os.CopyFS(filepath.Join(dir, "words"), os.DirFS(chatModel))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "words", "model.json"), []byte(`{"kind": "embeddings"}`), 0o600)
+	}
+	file := filepath.Join(t.TempDir(), "texts.jsonl")
+	if err == nil {
+		err = os.WriteFile(file, []byte(`{"id": 1, "text": "Lima"}`+"\n"+`{"texts": ["Count to ten.", "Lima"]}`+"\n"+`{"prompt": "x"}`+"\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, url := startWorkerOf(t, dir, "--embedded", t.TempDir(), "--listen", "127.0.0.1:0")
+	var stderr bytes.Buffer
+	code := doMain([]string{"submit", "--nats", url, "--stream", "s", "--model", "words", "-o", out, file}, io.Discard, &stderr)
+	if code != exitFailed || !strings.Contains(stderr.String(), "1 item could not be run") {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	want := embedded(t, "Count to ten.", "Lima").Embeddings
+	lines := resultLines(t, out)
+	if len(lines) != 3 || lines[2].Output != "" || !strings.Contains(lines[2].Error, "neither a text nor texts") {
+		t.Fatalf("results: %+v", lines)
+	}
+	for i, rows := range [][][]float32{want[1:], want} {
+		ckpt, err := loader.Open(filepath.Join(out, lines[i].Output))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := ckpt.Weights[0].Contents(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tensor.Slice[float32](x)
+		if err != nil || !slices.Equal(got, slices.Concat(rows...)) || !x.Layout.Shape.Equal(tensor.Shape{len(rows), 64}) {
+			t.Errorf("line %d: %v has other vectors than 'optimem embed': %v", i+1, x.Layout.Shape, err)
+		}
+		if err := ckpt.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if names, err := os.ReadDir(out); err != nil || len(names) != 3 {
+		t.Errorf("the folder has %v: %v", names, err)
 	}
 }
 

@@ -115,13 +115,13 @@ var diagram = map[string][]string{
 		"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/otlp", "serve/internal/inference",
 		"internal/preprocess",
 	},
-	"serve/otlp": {},
+	"serve/otlp":               {},
 	"serve/internal/inference": {},
 	"serve/oip":                {"tensor"},
 	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
 
 	// Work for many machines.
-	"work": {"serve", "generate", "runtime", "loader", "tensor", "internal/npy"},
+	"work": {"serve", "generate", "embed", "runtime", "loader", "tensor", "internal/npy"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
@@ -167,6 +167,7 @@ var dependencies = map[string][]string{
 	"google.golang.org/protobuf":             {"serve/internal/inference"},
 	"github.com/nats-io/nats.go":             {"work"},
 	"github.com/nats-io/nats-server/v2":      {"work"},
+	"github.com/nats-io/nkeys":               {"work"},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "storage/packed", "cuda/...", "cmd/...", "internal/..."},
