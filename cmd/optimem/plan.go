@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
 )
@@ -130,44 +131,44 @@ func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 
 func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	p := m.plan
-	o := newJSONObject(r.stdout)
-	o.set("mode", r.mode)
-	o.set("device", r.device)
-	setArray(o, "groups", r.planGroups(p))
-	o.set("peak_device_bytes", p.PeakBytes())
-	o.set("peak_host_bytes", p.HostBytes())
-	o.set("activation_bytes", p.ActivationBytes)
+	o := jsonout.New(r.stdout)
+	o.Set("mode", r.mode)
+	o.Set("device", r.device)
+	jsonout.Array(o, "groups", r.planGroups(p))
+	o.Set("peak_device_bytes", p.PeakBytes())
+	o.Set("peak_host_bytes", p.HostBytes())
+	o.Set("activation_bytes", p.ActivationBytes)
 	if p.CacheBytes > 0 {
-		o.set("cache_bytes", p.CacheBytes)
+		o.Set("cache_bytes", p.CacheBytes)
 	}
 	if list := p.Encodings(); len(list) > 0 {
 		var all []jsonEncoded
 		for _, e := range list {
 			all = append(all, jsonEncoded{e.Name, e.Weights, e.Bytes})
 		}
-		setArray(o, "encodings", slices.Values(all))
+		jsonout.Array(o, "encodings", slices.Values(all))
 	}
-	o.set("bytes_moved_per_run", m.movedBytes)
+	o.Set("bytes_moved_per_run", m.movedBytes)
 	if m.fileBytes < m.movedBytes {
-		o.set("file_bytes_per_run", m.fileBytes)
+		o.Set("file_bytes_per_run", m.fileBytes)
 	}
 	if out, in := p.SwappedBytes(); in > 0 {
-		o.set("swap_bytes", p.SwapBytes)
-		o.set("bytes_swapped_out_per_run", out)
-		o.set("bytes_swapped_in_per_run", in)
-		o.set("expected_swap_seconds", p.Forecast.SwapSeconds)
-		o.set("values", originsOf(p))
+		o.Set("swap_bytes", p.SwapBytes)
+		o.Set("bytes_swapped_out_per_run", out)
+		o.Set("bytes_swapped_in_per_run", in)
+		o.Set("expected_swap_seconds", p.Forecast.SwapSeconds)
+		o.Set("values", originsOf(p))
 	}
-	o.set("expected_seconds", m.seconds)
-	o.set("bound", p.Forecast.Bound)
-	o.set("min_memory_bytes", leastBytes)
+	o.Set("expected_seconds", m.seconds)
+	o.Set("bound", p.Forecast.Bound)
+	o.Set("min_memory_bytes", leastBytes)
 	if list := p.DeviceBytes(); len(list) > 1 {
-		setArray(o, "peak_bytes_by_device", slices.Values(list))
+		jsonout.Array(o, "peak_bytes_by_device", slices.Values(list))
 	}
 	if p.Sides != nil {
-		o.set("sides_overlap", p.Sides.Overlaps)
+		o.Set("sides_overlap", p.Sides.Overlaps)
 	}
-	return o.close()
+	return o.Close()
 }
 
 // jsonOrigins counts activations by whose bytes they have.
