@@ -228,32 +228,9 @@ func (r *run) planText(m *openModel, leastBytes int64, more func(*ascii.Table)) 
 // planSums says what memory is for.
 func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	p := m.plan
-	all, resident, paged, host, rows := 0, 0, 0, 0, 0
-	for i := range p.Groups {
-		g := &p.Groups[i]
-		n := len(g.Layers())
-		all += n
-		switch {
-		case g.OnHost:
-			host += n
-		case g.Paged():
-			paged += n
-		case g.Rows:
-			rows += n
-		case g.Params > 0:
-			resident += n
-		}
-	}
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("mode", fmt.Sprintf("%s on %s", r.mode, r.device))
-	groups := fmt.Sprintf("%d: %d resident, %d paged", all, resident, paged)
-	if rows > 0 {
-		groups += fmt.Sprintf(", %d by the rows they need", rows)
-	}
-	if host > 0 {
-		groups += fmt.Sprintf(", %d on the CPU", host)
-	}
-	t.Row("groups", groups)
+	t.Row("groups", groupsText(p))
 	if b := m.batch; b != nil {
 		t.Row("batch", fmt.Sprintf("%s in micro-batches of %d, up to %d of them in a pass: %d in all",
 			counted(b.Rows, "row"), b.MicroRows, max(p.Instances, 1), b.Passes))
@@ -292,24 +269,57 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	}
 	t.Row("peak", peak)
 	if p.HostBytes() > 0 {
-		host := []purpose{
-			{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
-			{p.GatherBytes, "rows of embeddings"},
-		}
-		switch {
-		case p.Sides != nil && p.Sides.Peer != "":
-			host = append(host, purpose{p.Sides.Host.HostBytes(), "for the other GPUs"},
-				purpose{p.Sides.CrossingBytes, "activations that cross"})
-		case p.Sides != nil:
-			host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
-				purpose{p.Sides.CrossingBytes, "activations that cross"})
-		}
-		t.Row("host memory", purposes(host...))
+		t.Row("host memory", purposes(hostPurposes(p)...))
 	}
 	if leastBytes > 0 { // else nothing is on the device
 		t.Row("least", ascii.FormatSize(leastBytes)+fmt.Sprintf(" works, too: --memory %d", leastBytes))
 	}
 	return t
+}
+
+// hostPurposes says what memory of the host is for, beside a device.
+func hostPurposes(p *plan.Plan) []purpose {
+	host := []purpose{
+		{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
+		{p.GatherBytes, "rows of embeddings"},
+	}
+	switch {
+	case p.Sides != nil && p.Sides.Peer != "":
+		host = append(host, purpose{p.Sides.Host.HostBytes(), "for the other GPUs"},
+			purpose{p.Sides.CrossingBytes, "activations that cross"})
+	case p.Sides != nil:
+		host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
+			purpose{p.Sides.CrossingBytes, "activations that cross"})
+	}
+	return host
+}
+
+// groupsText counts groups by where their weights are.
+func groupsText(p *plan.Plan) string {
+	all, resident, paged, host, rows := 0, 0, 0, 0, 0
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		n := len(g.Layers())
+		all += n
+		switch {
+		case g.OnHost:
+			host += n
+		case g.Paged():
+			paged += n
+		case g.Rows:
+			rows += n
+		case g.Params > 0:
+			resident += n
+		}
+	}
+	groups := fmt.Sprintf("%d: %d resident, %d paged", all, resident, paged)
+	if rows > 0 {
+		groups += fmt.Sprintf(", %d by the rows they need", rows)
+	}
+	if host > 0 {
+		groups += fmt.Sprintf(", %d on the CPU", host)
+	}
+	return groups
 }
 
 // planRun says what a run moves and takes.
