@@ -164,11 +164,17 @@ func (a *attention) run(batched bool) (out, weights Tensor) {
 		out = a.Op("scaled_dot_product_attention", q, k, v, a.mask, 0.0, a.causal)
 		out = a.Op("reshape", a.Op("permute", out, []int{2, 0, 1, 3}), []int{target * batch, width})
 	}
-	projection := a.child(m, "out_proj")
+	return a.finish(out, weights, batched, []int{batch, heads, target, source})
+}
+
+// finish projects what attention gave, and gives both results the shapes that the caller of the module expects; sizes are
+// those of the weights for each head.
+func (a *attention) finish(out, weights Tensor, batched bool, sizes []int) (Tensor, Tensor) {
+	projection := a.child(a.m, "out_proj")
 	out = a.Op("linear", out, a.Param(projection, "weight"), a.Param(projection, "bias"))
-	out = a.Op("view", out, []int{target, batch, -1})
+	out = a.Op("view", out, []int{sizes[2], sizes[0], -1})
 	if weights != nil {
-		weights = a.Op("view", weights, []int{batch, heads, target, source})
+		weights = a.Op("view", weights, sizes)
 		if a.averaged {
 			weights = a.Op("mean.dim", weights, []int{1})
 		}

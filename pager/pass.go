@@ -238,17 +238,10 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 			continue
 		}
 		p := &g.current.ops[i]
-		if len(p.launch.Op.Guard) > 0 {
-			runs, err := g.holds(ctx, p.launch.Op.Guard, instance)
-			if err != nil {
-				return opError(&p.launch.Op, err)
-			}
-			for _, id := range p.launch.Op.Out {
-				g.current.skipped[g.current.result(id, instance)] = !runs
-			}
-			if !runs {
-				continue
-			}
+		if runs, err := g.runs(ctx, &p.launch.Op, instance); err != nil {
+			return err
+		} else if !runs {
+			continue
 		}
 		p.turn(instance)
 		if g.opts.ObserveOps {
@@ -280,6 +273,21 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		}
 	}
 	return nil
+}
+
+// runs reports whether an op's guard, if it has one, lets it run, and notes which results there will be.
+func (g *Pager) runs(ctx context.Context, op *graph.Op, instance int) (bool, error) {
+	if len(op.Guard) == 0 {
+		return true, nil
+	}
+	runs, err := g.holds(ctx, op.Guard, instance)
+	if err != nil {
+		return false, opError(op, err)
+	}
+	for _, id := range op.Out {
+		g.current.skipped[g.current.result(id, instance)] = !runs
+	}
+	return runs, nil
 }
 
 // runOp gives an op to the device, or brings the rows of an embedding.

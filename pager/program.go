@@ -378,13 +378,15 @@ func (g *Pager) prepare(p *program) {
 		c := &p.plan.Fixed.Packed[i]
 		p.packed[c.Operand.Value] = append(p.packed[c.Operand.Value], c)
 	}
-	consts := make(map[graph.ValueID]plan.Part, len(p.plan.Consts))
-	for _, part := range p.plan.Consts {
-		consts[part.Value] = part
+	r := &regions{
+		pager: g, program: p, consts: make(map[graph.ValueID]plan.Part, len(p.plan.Consts)),
+		caches: make(map[graph.ValueID]device.Memory, len(p.plan.Caches)),
 	}
-	caches := make(map[graph.ValueID]device.Memory, len(p.plan.Caches))
+	for _, part := range p.plan.Consts {
+		r.consts[part.Value] = part
+	}
 	for _, c := range p.plan.Caches {
-		caches[c.Value] = g.opts.Caches.of[c.Name].memory
+		r.caches[c.Value] = g.opts.Caches.of[c.Name].memory
 	}
 	p.ops = make([]prepared, len(gr.Ops))
 	for i, x := range gathers(p.plan) {
@@ -392,40 +394,9 @@ func (g *Pager) prepare(p *program) {
 	}
 	for k := range p.plan.Groups {
 		group := &p.plan.Groups[k]
-		paged := make(map[graph.ValueID]plan.Part, len(group.Parts))
+		r.group, r.paged = group, make(map[graph.ValueID]plan.Part, len(group.Parts))
 		for _, part := range group.Parts {
-			paged[part.Value] = part
-		}
-		// An op's operand has a number; what it makes has none.
-		argument := func(o graph.Operand, op, in int) (device.Argument, int64) {
-			if o.Value == graph.NoValue {
-				return device.Argument{Operand: graph.Absent}, 0
-			}
-			a, step := device.Argument{Operand: o, Spec: gr.Spec(o)}, &p.plan.Lowered.Steps[op]
-			if in >= 0 && gr.Ops[op].Lent(in) {
-				return a, 0
-			}
-			low := int64(0) // where the region begins within the value
-			if part, ok := paged[o.Value]; ok {
-				low = part.Low
-				a.Region = device.Region{Memory: g.ring, Offset: group.SlotOffset + part.Offset, Bytes: part.High - part.Low}
-			} else if c, ok := p.packedOperand(o, step, in); ok {
-				a.Region, a.Packed = device.Region{Memory: g.fixed, Offset: c.Offset, Bytes: c.Pack.Bytes}, true
-				return a, 0
-			} else if part, ok := p.fixedPart(o, gr); ok {
-				low = part.Low
-				a.Region = g.fixedRegion(part)
-			} else if memory, ok := caches[o.Value]; ok {
-				a.Region = device.Region{Memory: memory, Bytes: gr.Values[o.Value].Bytes()}
-			} else if part, ok := consts[o.Value]; ok {
-				a.Region = device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
-			} else {
-				place := p.plan.Places[o.Value]
-				a.Region = device.Region{Memory: g.activations, Offset: place.Offset, Bytes: place.Bytes}
-				return a, place.Stride
-			}
-			a.Operand.Layout.Offset -= int(low) / gr.Values[o.Value].DType.Size()
-			return a, 0
+			r.paged[part.Value] = part
 		}
 		for i := group.First; i < group.End; i++ {
 			step := p.plan.Lowered.Steps[i]
@@ -434,11 +405,11 @@ func (g *Pager) prepare(p *program) {
 				Step: step, Op: gr.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
 			}
 			for k, o := range gr.Ops[i].In {
-				a, stride := argument(o, i, k)
+				a, stride := r.argument(o, i, k)
 				ready.launch.In, ready.in = append(ready.launch.In, a), append(ready.in, stride)
 			}
 			for _, id := range gr.Ops[i].Out {
-				a, stride := argument(gr.Whole(id), i, -1)
+				a, stride := r.argument(gr.Whole(id), i, -1)
 				ready.launch.Out, ready.out = append(ready.launch.Out, a), append(ready.out, stride)
 			}
 		}
@@ -450,6 +421,50 @@ func (g *Pager) prepare(p *program) {
 	if slices.ContainsFunc(gr.Ops, func(op graph.Op) bool { return len(op.Guard) > 0 }) {
 		p.skipped = make([]bool, len(gr.Values)*p.plan.Instances)
 	}
+}
+
+// regions say where the values of a program lie while a group is at hand, whose paged parts lie in its slot.
+type regions struct {
+	pager   *Pager
+	program *program
+	consts  map[graph.ValueID]plan.Part
+	caches  map[graph.ValueID]device.Memory
+	group   *plan.Group
+	paged   map[graph.ValueID]plan.Part
+}
+
+// argument returns an operand of an op as the device takes it, and how far its instances are apart. An op's operand has a number,
+// in; what it makes has none, −1.
+func (r *regions) argument(o graph.Operand, op, in int) (device.Argument, int64) {
+	g, p, gr := r.pager, r.program, r.program.plan.Lowered.Graph
+	if o.Value == graph.NoValue {
+		return device.Argument{Operand: graph.Absent}, 0
+	}
+	a, step := device.Argument{Operand: o, Spec: gr.Spec(o)}, &p.plan.Lowered.Steps[op]
+	if in >= 0 && gr.Ops[op].Lent(in) {
+		return a, 0
+	}
+	low := int64(0) // where the region begins within the value
+	if part, ok := r.paged[o.Value]; ok {
+		low = part.Low
+		a.Region = device.Region{Memory: g.ring, Offset: r.group.SlotOffset + part.Offset, Bytes: part.High - part.Low}
+	} else if c, ok := p.packedOperand(o, step, in); ok {
+		a.Region, a.Packed = device.Region{Memory: g.fixed, Offset: c.Offset, Bytes: c.Pack.Bytes}, true
+		return a, 0
+	} else if part, ok := p.fixedPart(o, gr); ok {
+		low = part.Low
+		a.Region = g.fixedRegion(part)
+	} else if memory, ok := r.caches[o.Value]; ok {
+		a.Region = device.Region{Memory: memory, Bytes: gr.Values[o.Value].Bytes()}
+	} else if part, ok := r.consts[o.Value]; ok {
+		a.Region = device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
+	} else {
+		place := p.plan.Places[o.Value]
+		a.Region = device.Region{Memory: g.activations, Offset: place.Offset, Bytes: place.Bytes}
+		return a, place.Stride
+	}
+	a.Operand.Layout.Offset -= int(low) / gr.Values[o.Value].DType.Size()
+	return a, 0
 }
 
 // fixedPart returns the part of a value that stays and that has an operand's elements.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/sysmem"
 )
@@ -134,22 +135,22 @@ func (b *benchmark) sum(all []runFacts) {
 }
 
 func (r *run) benchJSON(b benchmark) error {
-	o := newJSONObject(r.stdout)
-	o.set("seconds_median", b.MedianSeconds)
-	o.set("seconds_min", b.MinSeconds)
-	o.set("runs", b.Runs)
-	o.set("first_run_seconds", b.FirstSeconds)
-	o.set("load_seconds", b.LoadSeconds)
-	o.set("peak_device_bytes", b.PeakBytes)
-	o.set("peak_rss_bytes", b.PeakRSSBytes)
-	o.set("bytes_moved_per_run", b.MovedBytes)
-	o.set("moved_bytes_per_second", b.MovedPerSecond)
-	o.set("stall_fraction", b.StallFraction)
-	o.set("threads", r.threads)
-	o.set("mode", r.mode)
-	o.set("device", r.device)
+	o := jsonout.New(r.stdout)
+	o.Set("seconds_median", b.MedianSeconds)
+	o.Set("seconds_min", b.MinSeconds)
+	o.Set("runs", b.Runs)
+	o.Set("first_run_seconds", b.FirstSeconds)
+	o.Set("load_seconds", b.LoadSeconds)
+	o.Set("peak_device_bytes", b.PeakBytes)
+	o.Set("peak_rss_bytes", b.PeakRSSBytes)
+	o.Set("bytes_moved_per_run", b.MovedBytes)
+	o.Set("moved_bytes_per_second", b.MovedPerSecond)
+	o.Set("stall_fraction", b.StallFraction)
+	o.Set("threads", r.threads)
+	o.Set("mode", r.mode)
+	o.Set("device", r.device)
 	setReports(o, r.reports)
-	return o.close()
+	return o.Close()
 }
 
 func (r *run) benchTable(b benchmark, m *openModel) *ascii.Table {

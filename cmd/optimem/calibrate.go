@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/ascii"
@@ -236,21 +237,21 @@ func (r *run) rates() cost.Rates {
 
 func (k *calibration) printJSON(path string, host calibrate.Host, rates cost.Rates) error {
 	record := calibrate.RecordOf(rates)
-	o := newJSONObject(k.stdout)
-	o.set("cpu", host.CPU)
-	o.set("threads", host.Threads)
-	o.set("path", path)
-	o.set("flops_per_second", record.FLOPsPerSecond)
-	o.set("kind_flops_per_second", record.KindFLOPsPerSecond)
-	o.set("product_flops_per_second", record.Products)
-	o.set("memory_bytes_per_second", record.MemoryBytesPerSecond)
-	o.set("op_seconds", record.OpSeconds)
-	o.set("copy_bytes_per_second", record.CopyBytesPerSecond)
-	o.set("disk_bytes_per_second", record.DiskBytesPerSecond)
-	o.set("decode_bytes_per_second", record.DecodeBytesPerSecond)
-	o.set("read_seconds", record.ReadSeconds)
-	o.set("cached_bytes_per_second", record.CachedBytesPerSecond)
-	return o.close()
+	o := jsonout.New(k.stdout)
+	o.Set("cpu", host.CPU)
+	o.Set("threads", host.Threads)
+	o.Set("path", path)
+	o.Set("flops_per_second", record.FLOPsPerSecond)
+	o.Set("kind_flops_per_second", record.KindFLOPsPerSecond)
+	o.Set("product_flops_per_second", record.Products)
+	o.Set("memory_bytes_per_second", record.MemoryBytesPerSecond)
+	o.Set("op_seconds", record.OpSeconds)
+	o.Set("copy_bytes_per_second", record.CopyBytesPerSecond)
+	o.Set("disk_bytes_per_second", record.DiskBytesPerSecond)
+	o.Set("decode_bytes_per_second", record.DecodeBytesPerSecond)
+	o.Set("read_seconds", record.ReadSeconds)
+	o.Set("cached_bytes_per_second", record.CachedBytesPerSecond)
+	return o.Close()
 }
 
 func calibrationTable(path string, host calibrate.Host, rates cost.Rates) *ascii.Table {

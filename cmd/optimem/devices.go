@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/runtime"
@@ -39,9 +40,9 @@ func (c *commandLine) devicesCommand() *cobra.Command {
 		RunE: c.enter(func(*cobra.Command, []string) error {
 			rows := append(deviceRows(sysmem.Read()), gpuRows(os.Getenv(libraryVariable))...)
 			if asJSON {
-				o := newJSONObject(c.stdout)
-				setArray(o, "devices", slices.Values(rows))
-				return o.close()
+				o := jsonout.New(c.stdout)
+				jsonout.Array(o, "devices", slices.Values(rows))
+				return o.Close()
 			}
 			_, err := fmt.Fprint(c.stdout, deviceTable(rows))
 			return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/embed"
 	"github.com/optimem/optimem/internal/ascii"
@@ -289,19 +290,19 @@ func (v vectorJSON) MarshalJSON() ([]byte, error) {
 }
 
 func (e *embedding) printJSON(r *embed.Result, seconds float64) error {
-	o := newJSONObject(e.stdout)
-	o.set("dim", r.Dim)
-	o.set("tokens", append([]int{}, r.Tokens...))
-	o.set("cut", r.Cut)
-	o.set("seconds", seconds)
-	o.set("peak_device_bytes", e.peakBytes)
-	o.set("bytes_moved", e.loadedBytes)
+	o := jsonout.New(e.stdout)
+	o.Set("dim", r.Dim)
+	o.Set("tokens", append([]int{}, r.Tokens...))
+	o.Set("cut", r.Cut)
+	o.Set("seconds", seconds)
+	o.Set("peak_device_bytes", e.peakBytes)
+	o.Set("bytes_moved", e.loadedBytes)
 	if e.output == "" {
-		setArray(o, "embeddings", e.rows(func(i int) vectorJSON { return r.Vector(i) }))
+		jsonout.Array(o, "embeddings", e.rows(func(i int) vectorJSON { return r.Vector(i) }))
 	}
 	if e.similarity {
-		o.set("similarity_fn_name", e.folder.Similarity())
-		setArray(o, "similarity", e.rows(func(i int) vectorJSON {
+		o.Set("similarity_fn_name", e.folder.Similarity())
+		jsonout.Array(o, "similarity", e.rows(func(i int) vectorJSON {
 			row := make(vectorJSON, len(e.texts))
 			for j := range row {
 				row[j] = float32(e.folder.Compare(r.Vector(i), r.Vector(j)))
@@ -309,7 +310,7 @@ func (e *embedding) printJSON(r *embed.Result, seconds float64) error {
 			return row
 		}))
 	}
-	return o.close()
+	return o.Close()
 }
 
 // rows gives what is made of each text.

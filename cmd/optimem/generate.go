@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -386,20 +387,20 @@ func (f *writingFacts) String() string {
 }
 
 // fill sets the keys of an answer.
-func (f *writingFacts) fill(o *jsonObject) {
-	o.set("text", f.Text)
-	o.set("prompt_tokens", f.PromptTokens)
-	o.set("tokens", len(f.Tokens))
-	o.set("token_ids", append([]int{}, f.Tokens...))
-	o.set("finish_reason", f.Finish)
+func (f *writingFacts) fill(o *jsonout.Object) {
+	o.Set("text", f.Text)
+	o.Set("prompt_tokens", f.PromptTokens)
+	o.Set("tokens", len(f.Tokens))
+	o.Set("token_ids", append([]int{}, f.Tokens...))
+	o.Set("finish_reason", f.Finish)
 	if complete := f.complete(); complete != nil {
-		o.set("complete", *complete)
+		o.Set("complete", *complete)
 	}
-	o.set("seconds", f.Seconds)
-	o.set("first_token_seconds", f.FirstTokenSeconds)
-	o.set("tokens_per_second", f.perSecond())
-	o.set("passes", f.Passes)
-	o.set("shared_tokens", f.SharedTokens)
+	o.Set("seconds", f.Seconds)
+	o.Set("first_token_seconds", f.FirstTokenSeconds)
+	o.Set("tokens_per_second", f.perSecond())
+	o.Set("passes", f.Passes)
+	o.Set("shared_tokens", f.SharedTokens)
 }
 
 // A likelyJSON is a token with how likely it was.
@@ -431,21 +432,21 @@ func (f *writingFacts) likely(text *generate.Text) iter.Seq[likelyJSON] {
 
 // print writes the answer as one JSON object.
 func (f *writingFacts) print(to io.Writer, text *generate.Text) error {
-	o := newJSONObject(to)
+	o := jsonout.New(to)
 	f.fill(o)
-	o.set("rows_per_pass", float64(f.PassRows)/float64(max(f.PassCount, 1)))
-	o.set("guessed_tokens", f.Guessed)
-	o.set("guessed_right", f.Accepted)
-	o.set("accepted_per_pass", float64(len(f.Tokens))/float64(max(f.Passes, 1)))
-	o.set("bytes_moved_per_token", float64(f.Moved)/float64(max(len(f.Tokens), 1)))
-	o.set("peak_device_bytes", f.PeakBytes)
-	o.set("kv_bytes", f.KVBytes)
-	o.set("expert_hits", f.ExpertHits)
-	o.set("expert_reads", f.ExpertReads)
+	o.Set("rows_per_pass", float64(f.PassRows)/float64(max(f.PassCount, 1)))
+	o.Set("guessed_tokens", f.Guessed)
+	o.Set("guessed_right", f.Accepted)
+	o.Set("accepted_per_pass", float64(len(f.Tokens))/float64(max(f.Passes, 1)))
+	o.Set("bytes_moved_per_token", float64(f.Moved)/float64(max(len(f.Tokens), 1)))
+	o.Set("peak_device_bytes", f.PeakBytes)
+	o.Set("kv_bytes", f.KVBytes)
+	o.Set("expert_hits", f.ExpertHits)
+	o.Set("expert_reads", f.ExpertReads)
 	if f.Likely != nil {
-		setArray(o, "logprobs", f.likely(text))
+		jsonout.Array(o, "logprobs", f.likely(text))
 	}
-	return o.close()
+	return o.Close()
 }
 
 // textError gives an error of a tokenizer, a template or a request its exit code.

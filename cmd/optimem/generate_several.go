@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 )
@@ -101,14 +102,14 @@ func (g *generating) answerSeveral(ctx context.Context, e *openEngine, r generat
 	}
 	m, stats := e.writer.Engine().Session().Metrics(), e.writer.Engine().Stats()
 	if g.asJSON {
-		o := newJSONObject(g.stdout)
-		o.set("prompt_tokens", promptTokens)
-		o.set("seconds", time.Since(begin).Seconds())
-		o.set("passes", stats.Passes)
-		o.set("peak_device_bytes", m.PeakBytes)
-		o.set("kv_bytes", e.kv)
-		setArray(o, "answers", slices.Values(answers))
-		return o.close()
+		o := jsonout.New(g.stdout)
+		o.Set("prompt_tokens", promptTokens)
+		o.Set("seconds", time.Since(begin).Seconds())
+		o.Set("passes", stats.Passes)
+		o.Set("peak_device_bytes", m.PeakBytes)
+		o.Set("kv_bytes", e.kv)
+		jsonout.Array(o, "answers", slices.Values(answers))
+		return o.Close()
 	}
 	for i, a := range answers {
 		text := a.Text

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/calibrate"
 	"github.com/optimem/optimem/internal/sysmem"
-	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/pack"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
@@ -177,10 +177,10 @@ func diskRate() float64 {
 func packTable(r *pack.Report) string {
 	t := ascii.NewTable(ascii.Left("FILE"), ascii.Left("NUMBERS"), ascii.Right("BEFORE"), ascii.Right("AFTER"), ascii.Right("SHARE"))
 	for _, f := range r.Files {
-		t.Row(ascii.Printable(f.Name), numbersOf(&f), ascii.FormatSize(f.Bytes), ascii.FormatSize(f.PackedBytes), shareOf(f.PackedBytes, f.Bytes))
+		t.Row(ascii.Printable(f.Name), numbersOf(&f), ascii.FormatSize(f.Bytes), ascii.FormatSize(f.PackedBytes), ascii.FormatShare(f.PackedBytes, f.Bytes))
 	}
 	if len(r.Files) > 1 {
-		t.Row(counted(len(r.Files), "file"), "", ascii.FormatSize(r.Bytes), ascii.FormatSize(r.AfterBytes), shareOf(r.AfterBytes, r.Bytes))
+		t.Row(counted(len(r.Files), "file"), "", ascii.FormatSize(r.Bytes), ascii.FormatSize(r.AfterBytes), ascii.FormatShare(r.AfterBytes, r.Bytes))
 	}
 	return t.String()
 }
@@ -200,16 +200,9 @@ func numbersOf(f *pack.File) string {
 		}
 	}
 	if f.AsIsBytes > 0 {
-		name += fmt.Sprintf(", %s as it is", shareOf(f.AsIsBytes, f.Bytes))
+		name += fmt.Sprintf(", %s as it is", ascii.FormatShare(f.AsIsBytes, f.Bytes))
 	}
 	return name
-}
-
-func shareOf(part, whole int64) string {
-	if whole == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
 // pays says where reading the copy takes less time than reading the original.
@@ -246,17 +239,17 @@ func (p *packing) printJSON(r *pack.Report, decode float64) error {
 			f.Name, f.Packed, f.Bytes, f.PackedBytes, f.BFloat16Bytes, f.Float16Bytes, f.Float32Bytes, f.AsIsBytes,
 		}
 	}
-	o := newJSONObject(p.stdout)
-	o.set("output", p.output)
-	o.set("lossy", false)
-	o.set("bytes_before", r.Bytes)
-	o.set("bytes_after", r.AfterBytes)
-	o.set("files_copied", r.Copied)
+	o := jsonout.New(p.stdout)
+	o.Set("output", p.output)
+	o.Set("lossy", false)
+	o.Set("bytes_before", r.Bytes)
+	o.Set("bytes_after", r.AfterBytes)
+	o.Set("files_copied", r.Copied)
 	if decode > 0 {
-		o.set("decode_bytes_per_second", decode)
+		o.Set("decode_bytes_per_second", decode)
 	}
-	setArray(o, "files", slices.Values(files))
-	return o.close()
+	jsonout.Array(o, "files", slices.Values(files))
+	return o.Close()
 }
 
 // directBytes is what reads of packed files take of the device's own memory.
@@ -285,12 +278,4 @@ func (r readRates) String() string {
 		better = "the original would do as well here: the disk gives as much as is decoded"
 	}
 	return fmt.Sprintf("read in %s, the original in %s: %s", secondsText(r.packed), secondsText(r.raw), better)
-}
-
-// packedBytes returns what the packed files of a checkpoint take, and what they stand for.
-func packedBytes(c *loader.Checkpoint) (taken, original int64) {
-	for _, f := range c.Packed() {
-		taken, original = taken+f.PackedBytes, original+f.Bytes
-	}
-	return taken, original
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
 )
@@ -130,51 +131,51 @@ func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 
 func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	p := m.plan
-	o := newJSONObject(r.stdout)
-	o.set("mode", r.mode)
-	o.set("device", r.device)
-	setArray(o, "groups", r.planGroups(p))
-	o.set("peak_device_bytes", p.PeakBytes())
-	o.set("peak_host_bytes", p.HostBytes())
-	o.set("activation_bytes", p.ActivationBytes)
+	o := jsonout.New(r.stdout)
+	o.Set("mode", r.mode)
+	o.Set("device", r.device)
+	jsonout.Array(o, "groups", r.planGroups(p))
+	o.Set("peak_device_bytes", p.PeakBytes())
+	o.Set("peak_host_bytes", p.HostBytes())
+	o.Set("activation_bytes", p.ActivationBytes)
 	if p.CacheBytes > 0 {
-		o.set("cache_bytes", p.CacheBytes)
+		o.Set("cache_bytes", p.CacheBytes)
 	}
 	if list := p.Encodings(); len(list) > 0 {
 		var all []jsonEncoded
 		for _, e := range list {
 			all = append(all, jsonEncoded{e.Name, e.Weights, e.Bytes})
 		}
-		setArray(o, "encodings", slices.Values(all))
+		jsonout.Array(o, "encodings", slices.Values(all))
 	}
-	o.set("bytes_moved_per_run", m.movedBytes)
+	o.Set("bytes_moved_per_run", m.movedBytes)
 	if m.fileBytes < m.movedBytes {
-		o.set("file_bytes_per_run", m.fileBytes)
+		o.Set("file_bytes_per_run", m.fileBytes)
 	}
 	if out, in := p.SwappedBytes(); in > 0 {
-		o.set("swap_bytes", p.SwapBytes)
-		o.set("bytes_swapped_out_per_run", out)
-		o.set("bytes_swapped_in_per_run", in)
-		o.set("expected_swap_seconds", p.Forecast.SwapSeconds)
-		o.set("values", originsOf(p))
+		o.Set("swap_bytes", p.SwapBytes)
+		o.Set("bytes_swapped_out_per_run", out)
+		o.Set("bytes_swapped_in_per_run", in)
+		o.Set("expected_swap_seconds", p.Forecast.SwapSeconds)
+		o.Set("values", originsOf(p))
 	}
 	if p.DecodeBytes > 0 {
 		rates := r.decodeRates(m)
-		o.set("decode_bytes", p.DecodeBytes)
-		o.set("packed_read_seconds", rates.packed)
-		o.set("raw_read_seconds", rates.raw)
+		o.Set("decode_bytes", p.DecodeBytes)
+		o.Set("packed_read_seconds", rates.packed)
+		o.Set("raw_read_seconds", rates.raw)
 	}
-	o.set("expected_seconds", m.seconds)
-	o.set("bound", p.Forecast.Bound)
-	o.set("min_memory_bytes", leastBytes)
+	o.Set("expected_seconds", m.seconds)
+	o.Set("bound", p.Forecast.Bound)
+	o.Set("min_memory_bytes", leastBytes)
 	setExperts(o, p)
 	if list := p.DeviceBytes(); len(list) > 1 {
-		setArray(o, "peak_bytes_by_device", slices.Values(list))
+		jsonout.Array(o, "peak_bytes_by_device", slices.Values(list))
 	}
 	if p.Sides != nil {
-		o.set("sides_overlap", p.Sides.Overlaps)
+		o.Set("sides_overlap", p.Sides.Overlaps)
 	}
-	return o.close()
+	return o.Close()
 }
 
 // jsonOrigins counts activations by whose bytes they have.
@@ -233,32 +234,9 @@ func (r *run) planText(m *openModel, leastBytes int64, more func(*ascii.Table)) 
 // planSums says what memory is for.
 func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	p := m.plan
-	all, resident, paged, host, rows := 0, 0, 0, 0, 0
-	for i := range p.Groups {
-		g := &p.Groups[i]
-		n := len(g.Layers())
-		all += n
-		switch {
-		case g.OnHost:
-			host += n
-		case g.Paged():
-			paged += n
-		case g.Rows:
-			rows += n
-		case g.Params > 0:
-			resident += n
-		}
-	}
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("mode", fmt.Sprintf("%s on %s", r.mode, r.device))
-	groups := fmt.Sprintf("%d: %d resident, %d paged", all, resident, paged)
-	if rows > 0 {
-		groups += fmt.Sprintf(", %d by the rows they need", rows)
-	}
-	if host > 0 {
-		groups += fmt.Sprintf(", %d on the CPU", host)
-	}
-	t.Row("groups", groups)
+	t.Row("groups", groupsText(p))
 	if b := m.batch; b != nil {
 		t.Row("batch", fmt.Sprintf("%s in micro-batches of %d, up to %d of them in a pass: %d in all",
 			counted(b.Rows, "row"), b.MicroRows, max(p.Instances, 1), b.Passes))
@@ -298,24 +276,57 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	}
 	t.Row("peak", peak)
 	if p.HostBytes() > 0 {
-		host := []purpose{
-			{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
-			{p.GatherBytes, "rows of embeddings"},
-		}
-		switch {
-		case p.Sides != nil && p.Sides.Peer != "":
-			host = append(host, purpose{p.Sides.Host.HostBytes(), "for the other GPUs"},
-				purpose{p.Sides.CrossingBytes, "activations that cross"})
-		case p.Sides != nil:
-			host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
-				purpose{p.Sides.CrossingBytes, "activations that cross"})
-		}
-		t.Row("host memory", purposes(host...))
+		t.Row("host memory", purposes(hostPurposes(p)...))
 	}
 	if leastBytes > 0 { // else nothing is on the device
 		t.Row("least", ascii.FormatSize(leastBytes)+fmt.Sprintf(" works, too: --memory %d", leastBytes))
 	}
 	return t
+}
+
+// hostPurposes says what memory of the host is for, beside a device.
+func hostPurposes(p *plan.Plan) []purpose {
+	host := []purpose{
+		{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
+		{p.GatherBytes, "rows of embeddings"},
+	}
+	switch {
+	case p.Sides != nil && p.Sides.Peer != "":
+		host = append(host, purpose{p.Sides.Host.HostBytes(), "for the other GPUs"},
+			purpose{p.Sides.CrossingBytes, "activations that cross"})
+	case p.Sides != nil:
+		host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
+			purpose{p.Sides.CrossingBytes, "activations that cross"})
+	}
+	return host
+}
+
+// groupsText counts groups by where their weights are.
+func groupsText(p *plan.Plan) string {
+	all, resident, paged, host, rows := 0, 0, 0, 0, 0
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		n := len(g.Layers())
+		all += n
+		switch {
+		case g.OnHost:
+			host += n
+		case g.Paged():
+			paged += n
+		case g.Rows:
+			rows += n
+		case g.Params > 0:
+			resident += n
+		}
+	}
+	groups := fmt.Sprintf("%d: %d resident, %d paged", all, resident, paged)
+	if rows > 0 {
+		groups += fmt.Sprintf(", %d by the rows they need", rows)
+	}
+	if host > 0 {
+		groups += fmt.Sprintf(", %d on the CPU", host)
+	}
+	return groups
 }
 
 // planRun says what a run moves and takes.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/runtime"
 )
@@ -72,19 +73,19 @@ func (r *run) planBatches(ctx context.Context, m *openModel) error {
 		return err
 	}
 	if r.asJSON {
-		o := newJSONObject(r.stdout)
-		o.set("mode", r.mode)
-		o.set("device", r.device)
-		setArray(o, "batches", func(yield func(jsonBatch) bool) {
+		o := jsonout.New(r.stdout)
+		o.Set("mode", r.mode)
+		o.Set("device", r.device)
+		jsonout.Array(o, "batches", func(yield func(jsonBatch) bool) {
 			for _, b := range list {
 				if !yield(jsonBatch{b.Rows, b.PeakBytes, b.OpBytes, b.MovedBytes, b.Seconds, b.RowSeconds()}) {
 					return
 				}
 			}
 		})
-		o.set("fastest", fastest.Rows)
-		o.set("largest", largest.Rows)
-		return o.close()
+		o.Set("fastest", fastest.Rows)
+		o.Set("largest", largest.Rows)
+		return o.Close()
 	}
 	w := bufio.NewWriter(r.stdout)
 	table := ascii.NewTable(ascii.Right("rows"), ascii.Right("peak"), ascii.Right("moved"), ascii.Right("a row in"), ascii.Left(""))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
@@ -175,29 +176,29 @@ func rateText(rate float64) string {
 
 func (r *run) stepsJSON(s *stepsPlan) error {
 	p := s.largest
-	o := newJSONObject(r.stdout)
-	o.set("mode", r.mode)
-	o.set("device", r.device)
-	o.set("context", s.engine.Context())
-	o.set("sequences", s.sequences)
-	o.set("rows_per_pass", s.engine.Rows())
-	setArray(o, "groups", r.planGroups(p))
-	o.set("kv", s.kv.String())
-	o.set("kv_bytes", p.CacheBytes)
-	o.set("peak_device_bytes", p.PeakBytes())
-	o.set("peak_host_bytes", p.HostBytes())
-	o.set("activation_bytes", p.ActivationBytes)
-	o.set("bytes_moved_per_pass", s.all.MovedBytes+s.all.Routed.ExpectedBytes)
-	o.set("bytes_moved_per_token", float64(s.all.MovedBytes+s.all.Routed.ExpectedBytes)/float64(min(s.sequences, s.engine.Rows())))
-	o.set("expected_seconds_per_token", s.one.Forecast.Seconds)
-	o.set("expected_tokens_per_second", s.perSecond())
-	o.set("expected_prompt_tokens_per_second", s.promptPerSecond())
-	o.set("bound", s.all.Forecast.Bound)
-	o.set("measured", s.all.Forecast.Measured)
-	o.set("min_memory_bytes", p.MinBytes)
+	o := jsonout.New(r.stdout)
+	o.Set("mode", r.mode)
+	o.Set("device", r.device)
+	o.Set("context", s.engine.Context())
+	o.Set("sequences", s.sequences)
+	o.Set("rows_per_pass", s.engine.Rows())
+	jsonout.Array(o, "groups", r.planGroups(p))
+	o.Set("kv", s.kv.String())
+	o.Set("kv_bytes", p.CacheBytes)
+	o.Set("peak_device_bytes", p.PeakBytes())
+	o.Set("peak_host_bytes", p.HostBytes())
+	o.Set("activation_bytes", p.ActivationBytes)
+	o.Set("bytes_moved_per_pass", s.all.MovedBytes+s.all.Routed.ExpectedBytes)
+	o.Set("bytes_moved_per_token", float64(s.all.MovedBytes+s.all.Routed.ExpectedBytes)/float64(min(s.sequences, s.engine.Rows())))
+	o.Set("expected_seconds_per_token", s.one.Forecast.Seconds)
+	o.Set("expected_tokens_per_second", s.perSecond())
+	o.Set("expected_prompt_tokens_per_second", s.promptPerSecond())
+	o.Set("bound", s.all.Forecast.Bound)
+	o.Set("measured", s.all.Forecast.Measured)
+	o.Set("min_memory_bytes", p.MinBytes)
 	setExperts(o, s.one)
 	if s.replay != nil {
 		s.replay.set(o)
 	}
-	return o.close()
+	return o.Close()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/listing"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
 )
@@ -170,7 +171,7 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 	path := make([][]int32, len(d.ops))
 	rows := 0
 	for i := range d.ops {
-		for m := d.tree.at(calledPath(d.ops[i].Path)); m != noModule; m = d.tree.modules[m].parent {
+		for m := d.tree.At(calledPath(d.ops[i].Path)); m != listing.NoModule; m = d.tree.Parent(m) {
 			path[i] = append(path[i], m)
 		}
 		slices.Reverse(path[i])
@@ -215,7 +216,7 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 // moduleTitle says of a module what its line in the table does.
 func (d *profile) moduleTitle(m int32) string {
 	x := &d.modules[m]
-	title := fmt.Sprintf("%s: %s, %s %% of the run, weights %s", cmp.Or(d.tree.modules[m].path, programName),
+	title := fmt.Sprintf("%s: %s, %s %% of the run, weights %s", cmp.Or(d.tree.Path(m), programName),
 		secondsText(x.Seconds), d.percent(x.Seconds), ascii.FormatSize(x.WeightBytes))
 	if x.MovedBytes > 0 {
 		title += ", moved " + ascii.FormatSize(x.MovedBytes)
@@ -247,8 +248,10 @@ const moduleHues = 5
 // hues gives the outermost modules colours in turns: those in them have the same.
 func (d *profile) hues() map[int32]int {
 	hue := make(map[int32]int)
-	for m, n := d.tree.modules[0].firstChild, 0; m != noModule; m, n = d.tree.modules[m].sibling, n+1 {
+	n := 0
+	for m := range d.tree.Children(0) {
 		hue[m] = 1 + n%moduleHues
+		n++
 	}
 	return hue
 }

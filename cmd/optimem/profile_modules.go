@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/listing"
 	"github.com/optimem/optimem/memory"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
@@ -28,7 +29,7 @@ type profile struct {
 	reports []*memory.Report
 
 	// modules are those of tree, by number: the first is the program itself.
-	tree    *moduleTree
+	tree    *listing.Tree
 	modules []profiledModule
 	ops     []profiledOp
 	// stalls are how long each group is waited for, before the first of its ops.
@@ -122,7 +123,7 @@ func newProfile(m *openModel, measured *measurement) *profile {
 	last := &measured.facts[len(measured.facts)-1]
 	d := &profile{
 		Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads, Runs: len(measured.runs), Seconds: seconds,
-		Simulated: last.Simulated, TakenBytes: last.PeakDeviceBytes, tree: newModuleTree(),
+		Simulated: last.Simulated, TakenBytes: last.PeakDeviceBytes, tree: listing.NewTree(),
 		reports: m.r.reports,
 	}
 	p := m.plan
@@ -171,8 +172,8 @@ func (d *profile) addModules(p *plan.Plan, times *opTimes) {
 	var below [][]storage.Extent // by module
 	calls := make(map[int32]map[string]bool)
 	at := func(path string) int32 {
-		n := d.tree.at(calledPath(path))
-		for len(d.modules) < len(d.tree.modules) {
+		n := d.tree.At(calledPath(path))
+		for len(d.modules) < d.tree.Len() {
 			d.modules, below = append(d.modules, profiledModule{}), append(below, nil)
 		}
 		return n
@@ -215,8 +216,8 @@ func (d *profile) addModules(p *plan.Plan, times *opTimes) {
 		if own := len(calls[int32(n)]); own > 0 || x.Calls == 0 {
 			x.Calls = max(own, 1)
 		}
-		parent := d.tree.modules[n].parent
-		if parent == noModule {
+		parent := d.tree.Parent(int32(n))
+		if parent == listing.NoModule {
 			continue
 		}
 		y := &d.modules[parent]

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 )
 
@@ -42,7 +43,7 @@ type moduleLine struct {
 func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
 	var all []moduleLine
 	var perDepth []int
-	d.tree.walk(0, func(m int32, depth int) {
+	d.tree.Walk(0, func(m int32, depth int) {
 		all = append(all, moduleLine{m, depth})
 		for len(perDepth) <= depth {
 			perDepth = append(perDepth, 0)
@@ -85,8 +86,8 @@ func (d *profile) name(m int32) string {
 	if m == 0 {
 		return programName
 	}
-	path := d.tree.modules[m].path
-	return strings.TrimPrefix(path[len(d.tree.modules[d.tree.modules[m].parent].path):], ".")
+	path := d.tree.Path(m)
+	return strings.TrimPrefix(path[len(d.tree.Path(d.tree.Parent(m))):], ".")
 }
 
 // A reportTable is a table of a report, which a terminal and a page show each in its way.
@@ -292,7 +293,7 @@ func (d *profile) jsonModules() iter.Seq[jsonModule] {
 		for _, l := range list {
 			x := &d.modules[l.module]
 			if !yield(jsonModule{
-				d.tree.modules[l.module].path, x.Calls, x.Seconds, x.SelfSeconds, x.StallSeconds,
+				d.tree.Path(l.module), x.Calls, x.Seconds, x.SelfSeconds, x.StallSeconds,
 				x.WeightBytes, x.MovedBytes, x.ActivationBytes, x.PeakBytes,
 			}) {
 				return
@@ -302,16 +303,16 @@ func (d *profile) jsonModules() iter.Seq[jsonModule] {
 }
 
 func (d *profile) writeJSON(w io.Writer) error {
-	o := newJSONObject(w)
-	o.set("mode", d.Mode)
-	o.set("device", d.Device)
-	o.set("runs", d.Runs)
-	o.set("seconds_median", d.Seconds)
-	o.set("other_seconds", d.OtherSeconds)
-	setArray(o, "modules", d.jsonModules())
-	setArray(o, "ops", slices.Values(d.ops))
-	setArray(o, "kinds", slices.Values(d.kinds))
-	o.set("peak", d.peak)
+	o := jsonout.New(w)
+	o.Set("mode", d.Mode)
+	o.Set("device", d.Device)
+	o.Set("runs", d.Runs)
+	o.Set("seconds_median", d.Seconds)
+	o.Set("other_seconds", d.OtherSeconds)
+	jsonout.Array(o, "modules", d.jsonModules())
+	jsonout.Array(o, "ops", slices.Values(d.ops))
+	jsonout.Array(o, "kinds", slices.Values(d.kinds))
+	o.Set("peak", d.peak)
 	setReports(o, d.reports)
-	return o.close()
+	return o.Close()
 }

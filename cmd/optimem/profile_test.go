@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/listing"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/search"
@@ -247,17 +248,17 @@ func TestSimulatedGroups(t *testing.T) {
 
 // hostile returns the profile of a program with so many ops, each in a module with a name that would do harm.
 func hostile(ops int) *profile {
-	d := &profile{tree: newModuleTree(), Runs: 1, Seconds: 1}
+	d := &profile{tree: listing.NewTree(), Runs: 1, Seconds: 1}
 	for i := range ops {
 		path := fmt.Sprintf("m%d.</title></svg><script>alert(%d)</script>\x1b[31m\u202e%s.x", i%977, i, strings.Repeat("y", i%3*500))
 		d.ops = append(d.ops, profiledOp{
 			i, "<b>kind", path, "\"'><script>", 1e-6, int64(i + 1), plan.Holding{ActivationBytes: int64(i + 1)},
 		})
-		n := d.tree.at(path)
-		for len(d.modules) < len(d.tree.modules) {
+		n := d.tree.At(path)
+		for len(d.modules) < d.tree.Len() {
 			d.modules = append(d.modules, profiledModule{Calls: 1})
 		}
-		for ; n != noModule; n = d.tree.modules[n].parent {
+		for ; n != listing.NoModule; n = d.tree.Parent(n) {
 			d.modules[n].Seconds += 1e-6
 		}
 	}
@@ -359,20 +360,20 @@ func parsed(t *testing.T, page []byte) (map[string]int, string) {
 // TestProfileDepth: a table goes as deep as it has room for, at least to the first level, of which it then has what
 // takes most time.
 func TestProfileDepth(t *testing.T) {
-	d := &profile{tree: newModuleTree()}
+	d := &profile{tree: listing.NewTree()}
 	for _, list := range []struct{ outer, inner int }{{5, 4}, {5, 12}, {200, 3}} {
-		*d = profile{tree: newModuleTree()}
+		*d = profile{tree: listing.NewTree()}
 		for i := range list.outer {
 			for k := range list.inner {
-				d.tree.at(fmt.Sprintf("%d.%d", i, k))
+				d.tree.At(fmt.Sprintf("%d.%d", i, k))
 			}
 		}
-		d.modules = make([]profiledModule, len(d.tree.modules))
+		d.modules = make([]profiledModule, d.tree.Len())
 		for i := range d.modules {
 			d.modules[i].Seconds = 1
 		}
 		d.modules[0].Seconds = 1000
-		busy := d.tree.at(fmt.Sprint(list.outer - 1))
+		busy := d.tree.At(fmt.Sprint(list.outer - 1))
 		d.modules[busy].Seconds = 2
 		all := 1 + list.outer + list.outer*list.inner
 		lines, cut, down := d.lines(autoDepth)

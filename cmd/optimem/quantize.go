@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -225,20 +226,20 @@ func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme, text 
 	for i, k := range r.Kept {
 		kept[i] = keptJSON{k.Module, k.Reason}
 	}
-	o := newJSONObject(q.stdout)
-	o.set("output", q.output)
-	o.set("scheme", scheme.Kind)
-	o.set("group", scheme.Group)
-	o.set("symmetric", !scheme.Minimum)
-	o.set("lossy", true)
-	o.set("relative_error", r.Error)
-	o.set("bytes_before", r.BytesBefore)
-	o.set("bytes_after", r.BytesAfter)
+	o := jsonout.New(q.stdout)
+	o.Set("output", q.output)
+	o.Set("scheme", scheme.Kind)
+	o.Set("group", scheme.Group)
+	o.Set("symmetric", !scheme.Minimum)
+	o.Set("lossy", true)
+	o.Set("relative_error", r.Error)
+	o.Set("bytes_before", r.BytesBefore)
+	o.Set("bytes_after", r.BytesAfter)
 	if text != nil {
 		text.setJSON(o)
 	}
-	setArray(o, "layers", slices.Values(layers))
-	setArray(o, "kept", slices.Values(kept))
-	setArray(o, "not_copied", slices.Values(r.NotCopied))
-	return o.close()
+	jsonout.Array(o, "layers", slices.Values(layers))
+	jsonout.Array(o, "kept", slices.Values(kept))
+	jsonout.Array(o, "not_copied", slices.Values(r.NotCopied))
+	return o.Close()
 }

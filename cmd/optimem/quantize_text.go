@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -119,8 +120,8 @@ func (m *textMeasure) line() string {
 	return fmt.Sprintf("perplexity of %s: %.5g before, %.5g after\n", counted(m.before.Tokens, "token"), m.before.Perplexity, m.after.Perplexity)
 }
 
-func (m *textMeasure) setJSON(o *jsonObject) {
-	o.set("perplexity_before", m.before.Perplexity)
-	o.set("perplexity_after", m.after.Perplexity)
-	o.set("perplexity_tokens", m.before.Tokens)
+func (m *textMeasure) setJSON(o *jsonout.Object) {
+	o.Set("perplexity_before", m.before.Perplexity)
+	o.Set("perplexity_after", m.after.Perplexity)
+	o.Set("perplexity_tokens", m.before.Tokens)
 }

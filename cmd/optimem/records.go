@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/memory"
 	"github.com/optimem/optimem/trace"
@@ -138,8 +139,8 @@ func (r *run) tellMemory(all *memory.Report) error {
 }
 
 // setReports writes the reports of memory into an answer, where there are any.
-func setReports(o *jsonObject, reports []*memory.Report) {
+func setReports(o *jsonout.Object, reports []*memory.Report) {
 	if reports != nil {
-		setArray(o, "memory_reports", slices.Values(reports))
+		jsonout.Array(o, "memory_reports", slices.Values(reports))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/plan"
@@ -215,7 +216,7 @@ func expertRows(t *ascii.Table, p *plan.Plan) {
 }
 
 // setExperts sets the keys of what a plan reads of experts.
-func setExperts(o *jsonObject, p *plan.Plan) {
+func setExperts(o *jsonout.Object, p *plan.Plan) {
 	if len(p.Experts) == 0 {
 		return
 	}
@@ -224,17 +225,17 @@ func setExperts(o *jsonObject, p *plan.Plan) {
 		slotsInAll += s.Slots
 	}
 	r := p.Routed
-	o.set("expert_layers", len(p.Experts))
-	o.set("experts", len(p.Experts[0].Each))
-	o.set("expert_slots", slotsInAll)
-	o.set("expert_slot_bytes", p.ExpertSlotBytes())
-	o.set("expert_bytes_best", 0)
-	o.set("expert_bytes_expected", r.ExpectedBytes)
-	o.set("expert_bytes_worst", r.MostBytes)
-	o.set("expert_hits_expected", r.Hits)
-	o.set("expert_hits_known", r.Known)
-	o.set("best_seconds", r.BestSeconds)
-	o.set("worst_seconds", r.WorstSeconds)
+	o.Set("expert_layers", len(p.Experts))
+	o.Set("experts", len(p.Experts[0].Each))
+	o.Set("expert_slots", slotsInAll)
+	o.Set("expert_slot_bytes", p.ExpertSlotBytes())
+	o.Set("expert_bytes_best", 0)
+	o.Set("expert_bytes_expected", r.ExpectedBytes)
+	o.Set("expert_bytes_worst", r.MostBytes)
+	o.Set("expert_hits_expected", r.Hits)
+	o.Set("expert_hits_known", r.Known)
+	o.Set("best_seconds", r.BestSeconds)
+	o.Set("worst_seconds", r.WorstSeconds)
 }
 
 // A replay is what a trace takes through the slots of a plan.
@@ -306,10 +307,10 @@ func (x *replay) rows(t *ascii.Table) {
 }
 
 // set sets the keys of it.
-func (x *replay) set(o *jsonObject) {
-	o.set("trace_needs", x.count.Needs)
-	o.set("trace_reads", x.count.Reads)
-	o.set("trace_hit_rate", x.count.Hits())
-	o.set("trace_least_reads", x.least.Reads)
-	o.set("trace_read_bytes", x.bytes)
+func (x *replay) set(o *jsonout.Object) {
+	o.Set("trace_needs", x.count.Needs)
+	o.Set("trace_reads", x.count.Reads)
+	o.Set("trace_hit_rate", x.count.Hits())
+	o.Set("trace_least_reads", x.least.Reads)
+	o.Set("trace_read_bytes", x.bytes)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/ascii"
@@ -150,10 +151,10 @@ func (r *run) doesNotFitJSON(err error, leastBytes *int64) error {
 	if !r.asJSON {
 		return nil
 	}
-	o := newJSONObject(r.stdout)
-	o.set("error", err.Error())
-	o.set("min_memory_bytes", leastBytes)
-	return o.close()
+	o := jsonout.New(r.stdout)
+	o.Set("error", err.Error())
+	o.Set("min_memory_bytes", leastBytes)
+	return o.Close()
 }
 
 // unsupported lists everything that a model needs and optimem lacks, a line for each.

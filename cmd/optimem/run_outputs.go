@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -293,25 +294,25 @@ type jsonOutput struct {
 }
 
 func (r *run) printJSON(facts runFacts, results []runOutput) error {
-	o := newJSONObject(r.stdout)
-	o.set("mode", facts.Mode)
-	o.set("device", facts.Device)
-	o.set("threads", facts.Threads)
-	o.set("seconds", facts.Seconds)
-	o.set("expected_seconds", facts.ExpectedSeconds)
-	o.set("peak_device_bytes", facts.PeakDeviceBytes)
-	o.set("weight_bytes", facts.WeightBytes)
-	o.set("bytes_moved", facts.MovedBytes)
-	o.set("stall_fraction", facts.stallFraction())
+	o := jsonout.New(r.stdout)
+	o.Set("mode", facts.Mode)
+	o.Set("device", facts.Device)
+	o.Set("threads", facts.Threads)
+	o.Set("seconds", facts.Seconds)
+	o.Set("expected_seconds", facts.ExpectedSeconds)
+	o.Set("peak_device_bytes", facts.PeakDeviceBytes)
+	o.Set("weight_bytes", facts.WeightBytes)
+	o.Set("bytes_moved", facts.MovedBytes)
+	o.Set("stall_fraction", facts.stallFraction())
 	if facts.SwappedInBytes > 0 {
-		o.set("bytes_swapped_out", facts.SwappedOutBytes)
-		o.set("bytes_swapped_in", facts.SwappedInBytes)
-		o.set("swap_stall_seconds", facts.SwapStallSeconds)
+		o.Set("bytes_swapped_out", facts.SwappedOutBytes)
+		o.Set("bytes_swapped_in", facts.SwappedInBytes)
+		o.Set("swap_stall_seconds", facts.SwapStallSeconds)
 	}
 	if facts.PageableBytes > 0 {
-		o.set("pageable_bytes", facts.PageableBytes)
+		o.Set("pageable_bytes", facts.PageableBytes)
 	}
-	setArray(o, "outputs", func(yield func(jsonOutput) bool) {
+	jsonout.Array(o, "outputs", func(yield func(jsonOutput) bool) {
 		for _, res := range results {
 			if !yield(r.jsonOutput(res.summary)) {
 				return
@@ -319,7 +320,7 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 		}
 	})
 	setReports(o, r.reports)
-	return o.close()
+	return o.Close()
 }
 
 func (r *run) jsonOutput(s summary) jsonOutput {

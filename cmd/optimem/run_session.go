@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/listing"
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -74,7 +75,7 @@ func (r *run) openModel(ctx context.Context) (*openModel, error) {
 		}
 	}
 	r.note("%s: %s, %s, opened and understood in %s", r.model, ckpt.Format,
-		ascii.FormatSize(sourceBytes(ckpt)), secondsText(m.openSeconds))
+		ascii.FormatSize(listing.SourceBytes(ckpt)), secondsText(m.openSeconds))
 	return m, nil
 }
 

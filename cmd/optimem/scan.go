@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 )
@@ -125,11 +126,11 @@ func (s *scan) run(ctx context.Context, args []string) error {
 			}
 		}
 	case several:
-		o := newJSONObject(s.stdout)
-		setArray(o, "files", func(yield func(reportJSON) bool) {
+		o := jsonout.New(s.stdout)
+		jsonout.Array(o, "files", func(yield func(reportJSON) bool) {
 			s.results(ctx, paths)(func(r result) bool { return yield(r.toJSON()) })
 		})
-		err = o.close()
+		err = o.Close()
 	default:
 		for r := range s.results(ctx, paths) {
 			e := json.NewEncoder(s.stdout)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/text/template"
@@ -156,7 +157,7 @@ func (t *tokenize) printJSON(all []tokensJSON) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(all[0])
 	}
-	o := newJSONObject(t.stdout)
+	o := jsonout.New(t.stdout)
 	var texts iter.Seq[tokensJSON] = func(yield func(tokensJSON) bool) {
 		for _, one := range all {
 			if !yield(one) {
@@ -164,8 +165,8 @@ func (t *tokenize) printJSON(all []tokensJSON) error {
 			}
 		}
 	}
-	setArray(o, "texts", texts)
-	return o.close()
+	jsonout.Array(o, "texts", texts)
+	return o.Close()
 }
 
 // conversation returns what the chat template of a folder makes of the messages of --chat: a list of them, or an object with

@@ -111,3 +111,11 @@ func cutNumber(s string) (number, unit string) {
 	}
 	return s[:i], strings.TrimPrefix(s[i:], " ")
 }
+
+// FormatShare formats how much of a whole a part is, in per cent.
+func FormatShare(part, whole int64) string {
+	if whole == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
+}

@@ -98,6 +98,10 @@ var diagram = map[string][]string{
 		"serve/otlp", "quantize", "pack", "storage/packed", "perplexity", "work",
 		"cmd/optimem/internal/...",
 	},
+	"cmd/optimem/internal/listing": {
+		"cmd/optimem/internal/jsonout", "models", "loader", "loader/exported", "loader/script", "storage", "tensor", "tensor/encoded",
+	},
+	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
 
 	// Folders made of folders.

@@ -149,47 +149,68 @@ func (p param) element() (element string, optional, list, sized bool) {
 // allowed, so does a tensor without dimensions, and a number for a tensor.
 func (p param) accepts(v any, convert bool) bool {
 	element, optional, list, sized := p.element()
-	isInt := element == "int" || element == "SymInt"
-	isNumber := element == "Scalar" || element == "number"
-	switch v := v.(type) {
-	case nil:
+	switch {
+	case v == nil:
 		return optional
+	case list:
+		return acceptsList(v, element, sized)
+	}
+	return acceptsOne(v, element, convert)
+}
+
+func isInt(element string) bool    { return element == "int" || element == "SymInt" }
+func isNumber(element string) bool { return element == "Scalar" || element == "number" }
+
+// acceptsOne reports whether a value can be an element that is no list.
+func acceptsOne(v any, element string, convert bool) bool {
+	switch v := v.(type) {
 	case *Ref:
-		return !list && (element == "Tensor" || convert && isNumber && v.rank() == 0)
+		return element == "Tensor" || convert && isNumber(element) && v.rank() == 0
 	case *Selection:
-		return !list && element == "Tensor"
-	case []*Ref:
-		return list && element == "Tensor"
+		return element == "Tensor"
 	case int:
-		switch {
-		case list:
-			return sized && isInt
-		case element == "ScalarType", element == "Layout", element == "MemoryFormat":
+		switch element {
+		case "ScalarType", "Layout", "MemoryFormat":
 			return true // as TorchScript has them
 		}
-		return isInt || isNumber || element == "float" || convert && element == "Tensor"
+		return isInt(element) || isNumber(element) || element == "float" || convert && element == "Tensor"
 	case bool:
-		return !list && (element == "bool" || isNumber || isInt || element == "float")
+		return element == "bool" || isNumber(element) || isInt(element) || element == "float"
 	case float64:
-		return !list && (element == "float" || isNumber || convert && element == "Tensor") || sized && element == "float"
+		return element == "float" || isNumber(element) || convert && element == "Tensor"
 	case complex128:
-		return !list && (element == "complex" || isNumber)
+		return element == "complex" || isNumber(element)
 	case string:
-		return !list && (element == "str" || element == "Device")
-	case []int:
-		return list && (isInt || isNumber || element == "float" || len(v) == 0 && element == "Tensor")
-	case []float64:
-		return list && (isNumber || element == "float")
-	case []bool:
-		return list && element == "bool"
+		return element == "str" || element == "Device"
 	case tensor.DType:
-		return !list && element == "ScalarType"
+		return element == "ScalarType"
 	case *Count:
-		return !list && (isInt || isNumber) || list && sized && isInt
-	case []any: // sizes, of which only data says some
-		return list && isInt
+		return isInt(element) || isNumber(element)
+	case []*Ref, []int, []float64, []bool, []any:
+		return false
 	}
-	return !list
+	return true
+}
+
+// acceptsList reports whether a value can be a list of elements; one number can be where the list's length is known.
+func acceptsList(v any, element string, sized bool) bool {
+	switch v := v.(type) {
+	case []*Ref:
+		return element == "Tensor"
+	case int, *Count:
+		return sized && isInt(element)
+	case float64:
+		return sized && element == "float"
+	case []int:
+		return isInt(element) || isNumber(element) || element == "float" || len(v) == 0 && element == "Tensor"
+	case []float64:
+		return isNumber(element) || element == "float"
+	case []bool:
+		return element == "bool"
+	case []any: // sizes, of which only data says some
+		return isInt(element)
+	}
+	return false
 }
 
 // TakesDType reports whether a parameter is a dtype.

@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"bufio"
@@ -14,10 +14,10 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// textOptions say how much of a long listing is printed.
-type textOptions struct {
-	tensors int
-	all     bool
+// TextOptions say how much of a long listing is printed: so many tensors, or all of everything.
+type TextOptions struct {
+	Tensors int
+	All     bool
 }
 
 const (
@@ -39,7 +39,8 @@ var formatNames = map[loader.Format]string{
 	loader.FormatGGUF:        "llama.cpp's",
 }
 
-func (in *inspection) writeText(w io.Writer, o textOptions) error {
+// WriteText writes what there is to know for people.
+func (in *Listing) WriteText(w io.Writer, o TextOptions) error {
 	b := bufio.NewWriter(w)
 	in.writeHead(b, o)
 	in.writePorts(b, o)
@@ -50,7 +51,7 @@ func (in *inspection) writeText(w io.Writer, o textOptions) error {
 	return b.Flush()
 }
 
-func (in *inspection) writeHead(b *bufio.Writer, o textOptions) {
+func (in *Listing) writeHead(b *bufio.Writer, o TextOptions) {
 	facts := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	format := string(in.Format)
 	if name := formatNames[in.Format]; name != "" {
@@ -68,7 +69,7 @@ func (in *inspection) writeHead(b *bufio.Writer, o textOptions) {
 	}
 	facts.Row("file", ascii.FormatSize(in.fileBytes))
 	if n, original := packedBytes(in.Checkpoint); n > 0 {
-		facts.Row("packed", fmt.Sprintf("in %s, %s of %s", ascii.FormatSize(n), shareOf(n, original), ascii.FormatSize(original)))
+		facts.Row("packed", fmt.Sprintf("in %s, %s of %s", ascii.FormatSize(n), ascii.FormatShare(n, original), ascii.FormatSize(original)))
 	}
 	facts.Row("tensors", fmt.Sprintf("%s: %s params, %s", ascii.FormatCount(int64(len(in.Weights))),
 		ascii.FormatCount(in.tally.total.params), ascii.FormatSize(in.tally.total.bytes)))
@@ -116,8 +117,8 @@ func stateDictText(d loader.StateDict) string {
 
 // valuesText lists the plain values beside the tensors. Those inside other things (the optimizer's settings, the state
 // of callbacks) are many and rarely of interest.
-func (in *inspection) valuesText(o textOptions) string {
-	if o.all {
+func (in *Listing) valuesText(o TextOptions) string {
+	if o.All {
 		return cutList(in.Values, o, func(v loader.Value) string { return v.Name + "=" + v.Text })
 	}
 	var parts []string
@@ -141,7 +142,7 @@ func tensorsText(n int) string {
 }
 
 // configModel names the model of a Hugging Face folder or a GGUF file.
-func (in *inspection) configModel() string {
+func (in *Listing) configModel() string {
 	var config struct {
 		ModelType     string   `json:"model_type"`
 		Architectures []string `json:"architectures"`
@@ -157,9 +158,9 @@ func (in *inspection) configModel() string {
 }
 
 // cutList joins the first of a list and says how many were left out.
-func cutList[T any](list []T, o textOptions, text func(T) string) string {
+func cutList[T any](list []T, o TextOptions, text func(T) string) string {
 	shown := list
-	if !o.all {
+	if !o.All {
 		shown = list[:min(len(list), shortList)]
 	}
 	var parts []string
@@ -184,7 +185,7 @@ func rangeText(r symbolRange) string {
 	return r.Symbol + " may be any size"
 }
 
-func (in *inspection) writePorts(b *bufio.Writer, o textOptions) {
+func (in *Listing) writePorts(b *bufio.Writer, o TextOptions) {
 	ports := ascii.NewTable(ascii.Left("program"), ascii.Left("name"), ascii.Left("type"), ascii.Left("shape"))
 	for _, side := range []struct {
 		title string
@@ -206,7 +207,7 @@ func (in *inspection) writePorts(b *bufio.Writer, o textOptions) {
 	}
 	fmt.Fprintf(b, "\n%s", ports)
 	for i, r := range in.ranges() {
-		if i == shortList && !o.all {
+		if i == shortList && !o.All {
 			fmt.Fprintf(b, "… %d more symbols (--all lists them)\n", len(in.ranges())-i)
 			break
 		}
@@ -214,17 +215,17 @@ func (in *inspection) writePorts(b *bufio.Writer, o textOptions) {
 	}
 }
 
-func (in *inspection) writeModules(b *bufio.Writer, o textOptions) {
+func (in *Listing) writeModules(b *bufio.Writer, o TextOptions) {
 	if len(in.tree.modules) <= 1 {
 		return
 	}
-	fmt.Fprintf(b, "\n%s", in.tree.text(o.all))
+	fmt.Fprintf(b, "\n%s", in.tree.text(o.All))
 }
 
-func (in *inspection) writeTensors(b *bufio.Writer, o textOptions) {
+func (in *Listing) writeTensors(b *bufio.Writer, o TextOptions) {
 	n := len(in.Weights)
-	if !o.all {
-		n = min(n, o.tensors)
+	if !o.All {
+		n = min(n, o.Tensors)
 	}
 	if n == 0 {
 		return
@@ -246,7 +247,7 @@ func (in *inspection) writeTensors(b *bufio.Writer, o textOptions) {
 }
 
 // notes says what is unusual about a tensor.
-func (in *inspection) notes(i int, w tensor.Weight) string {
+func (in *Listing) notes(i int, w tensor.Weight) string {
 	var notes []string
 	if first := in.tally.sharesWith[i]; first >= 0 {
 		if sameView(w, in.Weights[first]) {
@@ -285,14 +286,14 @@ func (in *inspection) notes(i int, w tensor.Weight) string {
 	return strings.Join(notes, ", ")
 }
 
-func (in *inspection) writeShared(b *bufio.Writer, o textOptions) {
+func (in *Listing) writeShared(b *bufio.Writer, o TextOptions) {
 	groups := in.shared()
 	if len(groups) == 0 {
 		return
 	}
 	fmt.Fprintln(b, "\nshared storage")
 	shown := groups
-	if !o.all {
+	if !o.All {
 		shown = groups[:min(len(groups), shortList)]
 	}
 	for _, g := range shown {
@@ -304,13 +305,13 @@ func (in *inspection) writeShared(b *bufio.Writer, o textOptions) {
 	}
 }
 
-func (in *inspection) writeUnreadable(b *bufio.Writer, o textOptions) {
+func (in *Listing) writeUnreadable(b *bufio.Writer, o TextOptions) {
 	if len(in.Unreadable) == 0 {
 		return
 	}
 	fmt.Fprintln(b, "\nunreadable")
 	shown := in.Unreadable
-	if !o.all {
+	if !o.All {
 		shown = shown[:min(len(shown), shortList)]
 	}
 	for _, e := range shown {
@@ -323,7 +324,7 @@ func (in *inspection) writeUnreadable(b *bufio.Writer, o textOptions) {
 
 // text draws the tree. Unless all is asked for it is cut to the depth that fits, and runs of modules that are alike
 // are one.
-func (t *moduleTree) text(all bool) string {
+func (t *Tree) text(all bool) string {
 	if all {
 		return t.table(maxModuleDepth, nil, false)
 	}
@@ -336,7 +337,7 @@ func (t *moduleTree) text(all bool) string {
 }
 
 // lines counts the lines of the tree below m to the given depth, at most a few more than fit.
-func (t *moduleTree) lines(m int32, depth int, likeness []uint64) int {
+func (t *Tree) lines(m int32, depth int, likeness []uint64) int {
 	n := 1
 	if depth == 0 {
 		return n
@@ -354,10 +355,10 @@ func (t *moduleTree) lines(m int32, depth int, likeness []uint64) int {
 }
 
 // runs yields the children of m, those elements of a list that follow each other and are alike together.
-func (t *moduleTree) runs(m int32, likeness []uint64) func(yield func(run []int32) bool) {
+func (t *Tree) runs(m int32, likeness []uint64) func(yield func(run []int32) bool) {
 	return func(yield func(run []int32) bool) {
 		var run []int32
-		for c := t.modules[m].firstChild; c != noModule; c = t.modules[c].sibling {
+		for c := range t.Children(m) {
 			alike := len(run) > 0 && likeness != nil && likeness[c] == likeness[run[0]] &&
 				t.modules[c].numbered() && t.modules[run[0]].numbered()
 			if len(run) > 0 && !alike {
@@ -374,7 +375,7 @@ func (t *moduleTree) runs(m int32, likeness []uint64) func(yield func(run []int3
 	}
 }
 
-func (t *moduleTree) table(depth int, likeness []uint64, cut bool) string {
+func (t *Tree) table(depth int, likeness []uint64, cut bool) string {
 	hasClass := slices.ContainsFunc(t.modules, func(m module) bool { return m.class != "" })
 	columns := []ascii.Column{ascii.Left("module"), ascii.Right("params"), ascii.Right("bytes")}
 	if hasClass {

@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"math"
@@ -20,7 +20,7 @@ type port struct {
 
 // inputs returns what the program in the file takes, or the model that a folder's configuration or a GGUF file names; nothing where
 // there is neither.
-func (in *inspection) inputs() []port {
+func (in *Listing) inputs() []port {
 	if in.Program != nil {
 		return ports(in.Program.Inputs())
 	}
@@ -47,7 +47,7 @@ func (in *inspection) inputs() []port {
 }
 
 // outputs returns what the program in the file gives.
-func (in *inspection) outputs() []port {
+func (in *Listing) outputs() []port {
 	if in.Program == nil {
 		return nil
 	}
@@ -63,7 +63,7 @@ func ports(list []loader.Port) []port {
 }
 
 // torchVersion returns the PyTorch that wrote the file, "" where the file does not tell.
-func (in *inspection) torchVersion() string {
+func (in *Listing) torchVersion() string {
 	if in.Program == nil || in.Program.Exported == nil {
 		return ""
 	}
@@ -77,7 +77,7 @@ type symbolRange struct {
 	Max    *int64 `json:"max"`
 }
 
-func (in *inspection) ranges() []symbolRange {
+func (in *Listing) ranges() []symbolRange {
 	if in.Program == nil || in.Program.Exported == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (in *inspection) ranges() []symbolRange {
 }
 
 // addProgram adds what a program tells of the modules that it was made from.
-func (t *moduleTree) addProgram(p *loader.Program) {
+func (t *Tree) addProgram(p *loader.Program) {
 	switch {
 	case p == nil:
 	case p.Exported != nil && p.Exported.Graph != nil:
@@ -107,8 +107,8 @@ func (t *moduleTree) addProgram(p *loader.Program) {
 }
 
 // setClass gives a module its class; the first that is told counts.
-func (t *moduleTree) setClass(path, class string) bool {
-	m := &t.modules[t.at(path)]
+func (t *Tree) setClass(path, class string) bool {
+	m := &t.modules[t.At(path)]
 	if m.path != path {
 		return false // beyond the bounds of the tree
 	}
@@ -119,7 +119,7 @@ func (t *moduleTree) setClass(path, class string) bool {
 }
 
 // addFrames takes the modules from the stacks of an exported graph's nodes.
-func (t *moduleTree) addFrames(g *exported.Graph) {
+func (t *Tree) addFrames(g *exported.Graph) {
 	var last *exported.Frame
 	for _, n := range g.Nodes {
 		if len(n.Modules) == 0 || &n.Modules[0] == last {
@@ -135,7 +135,7 @@ func (t *moduleTree) addFrames(g *exported.Graph) {
 
 // addObject takes the modules from the objects of a TorchScript archive. A module that is in several places is told of
 // where it is first.
-func (t *moduleTree) addObject(o *script.Object, path string, seen map[*script.Object]bool) {
+func (t *Tree) addObject(o *script.Object, path string, seen map[*script.Object]bool) {
 	if seen[o] || !t.setClass(path, scriptClass(o.Class)) {
 		return
 	}

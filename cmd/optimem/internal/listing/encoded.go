@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ func encodingOf(w tensor.Weight) *encodedJSON {
 }
 
 // encodings lists those in use, the one with most bytes first.
-func (in *inspection) encodings() []encodingJSON {
+func (in *Listing) encodings() []encodingJSON {
 	var all []encodingJSON
 	for _, w := range in.Weights {
 		e := encodingOf(w)

@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"fmt"
@@ -27,14 +27,14 @@ func matrices(names ...string) []tensor.Weight {
 	return weights
 }
 
-func treeOf(dicts []loader.StateDict, names ...string) *moduleTree {
+func treeOf(dicts []loader.StateDict, names ...string) *Tree {
 	ckpt := &loader.Checkpoint{Weights: matrices(names...)}
 	return modulesOf(ckpt, dicts, newTally(ckpt.Weights))
 }
 
-func paramsByPath(tree *moduleTree) []string {
+func paramsByPath(tree *Tree) []string {
 	var got []string
-	tree.walk(0, func(i int32, depth int) {
+	tree.Walk(0, func(i int32, depth int) {
 		m := &tree.modules[i]
 		got = append(got, fmt.Sprintf("%d %s %d", depth, m.path, m.count.params))
 	})
@@ -96,7 +96,7 @@ func TestModulesFromHostileNames(t *testing.T) {
 	if want := int64(10 * len(names)); tree.modules[0].count.params != want {
 		t.Errorf("%d params, want %d: what is not kept counts above", tree.modules[0].count.params, want)
 	}
-	tree.walk(0, func(_ int32, depth int) {
+	tree.Walk(0, func(_ int32, depth int) {
 		if depth > maxModuleDepth {
 			t.Fatalf("depth %d", depth)
 		}

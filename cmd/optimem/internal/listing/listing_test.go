@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 // A storage that tensors have parts of, as the legacy format has it, reaches from the first part to the end of the last.
 func TestSharedStorageBytes(t *testing.T) {
 	file := &unread{1 << 10}
-	in := newInspection(&loader.Checkpoint{Weights: []tensor.Weight{
+	in := New(&loader.Checkpoint{Weights: []tensor.Weight{
 		in(file, 8, 16, "middle", tensor.Float32, tensor.Contiguous(4)),
 		in(file, 0, 12, "begin", tensor.Float32, tensor.Contiguous(3)),
 		in(file, 20, 20, "end", tensor.Float32, tensor.Contiguous(5)),
@@ -32,7 +32,7 @@ func TestInspectJSONOfOddScales(t *testing.T) {
 		w := in(file, 0, 4, "w", tensor.QInt8, tensor.Contiguous(4))
 		w.Quant = &tensor.Quant{Scheme: "per_tensor_affine", Scale: scale, ZeroPoint: 3}
 		var b strings.Builder
-		if err := newInspection(&loader.Checkpoint{Weights: []tensor.Weight{w}}).writeJSON(&b); err != nil {
+		if err := New(&loader.Checkpoint{Weights: []tensor.Weight{w}}).WriteJSON(&b); err != nil {
 			t.Errorf("scale %v: %v", scale, err)
 		}
 		var got struct {

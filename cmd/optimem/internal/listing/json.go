@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"io"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
 )
@@ -80,37 +81,38 @@ type (
 	}
 )
 
-func (in *inspection) writeJSON(w io.Writer) error {
-	o := newJSONObject(w)
-	o.set("path", in.Path)
-	o.set("format", in.Format)
-	o.set("file_bytes", in.fileBytes)
+// WriteJSON writes one object with everything.
+func (in *Listing) WriteJSON(w io.Writer) error {
+	o := jsonout.New(w)
+	o.Set("path", in.Path)
+	o.Set("format", in.Format)
+	o.Set("file_bytes", in.fileBytes)
 	if n, _ := packedBytes(in.Checkpoint); n > 0 {
-		o.set("packed_bytes", n)
+		o.Set("packed_bytes", n)
 	}
-	o.set("total_params", in.tally.total.params)
-	o.set("total_bytes", in.tally.total.bytes)
-	setArray(o, "dtypes", each(in.dtypes(), func(_ int, d dtypeCount) dtypeJSON {
+	o.Set("total_params", in.tally.total.params)
+	o.Set("total_bytes", in.tally.total.bytes)
+	jsonout.Array(o, "dtypes", each(in.dtypes(), func(_ int, d dtypeCount) dtypeJSON {
 		return dtypeJSON{d.dtype.String(), d.tensors, d.count.params, d.count.bytes}
 	}))
 	if all := in.encodings(); len(all) > 0 {
-		setArray(o, "encodings", slices.Values(all))
+		jsonout.Array(o, "encodings", slices.Values(all))
 	}
-	setArray(o, "state_dicts", each(in.dicts, func(_ int, d loader.StateDict) stateDictJSON {
+	jsonout.Array(o, "state_dicts", each(in.dicts, func(_ int, d loader.StateDict) stateDictJSON {
 		return stateDictJSON{d.Path, d.Prefix, len(d.Weights)}
 	}))
-	o.set("torch_version", in.torchVersion())
-	setArray(o, "inputs", each(in.inputs(), toPortJSON))
-	setArray(o, "outputs", each(in.outputs(), toPortJSON))
-	setArray(o, "ranges", slices.Values(in.ranges()))
-	setArray(o, "modules", in.moduleSeq())
-	setArray(o, "tensors", each(in.Weights, in.toTensorJSON))
-	setArray(o, "unreadable", each(in.Unreadable, func(_ int, e *loader.Error) unreadableJSON {
+	o.Set("torch_version", in.torchVersion())
+	jsonout.Array(o, "inputs", each(in.inputs(), toPortJSON))
+	jsonout.Array(o, "outputs", each(in.outputs(), toPortJSON))
+	jsonout.Array(o, "ranges", slices.Values(in.ranges()))
+	jsonout.Array(o, "modules", in.moduleSeq())
+	jsonout.Array(o, "tensors", each(in.Weights, in.toTensorJSON))
+	jsonout.Array(o, "unreadable", each(in.Unreadable, func(_ int, e *loader.Error) unreadableJSON {
 		return unreadableJSON{e.Record, e.Err.Error()}
 	}))
-	setArray(o, "values", each(in.Values, func(_ int, v loader.Value) valueJSON { return valueJSON(v) }))
-	setArray(o, "classes", slices.Values(in.Classes))
-	return o.close()
+	jsonout.Array(o, "values", each(in.Values, func(_ int, v loader.Value) valueJSON { return valueJSON(v) }))
+	jsonout.Array(o, "classes", slices.Values(in.Classes))
+	return o.Close()
 }
 
 // each yields the elements of list, converted one at a time.
@@ -124,7 +126,7 @@ func each[T, J any](list []T, convert func(i int, v T) J) iter.Seq[J] {
 	}
 }
 
-func (in *inspection) toTensorJSON(i int, w tensor.Weight) tensorJSON {
+func (in *Listing) toTensorJSON(i int, w tensor.Weight) tensorJSON {
 	j := tensorJSON{
 		Name: w.Name, DType: w.DType.String(), Shape: append([]int{}, w.Layout.Shape...),
 		Stride: append([]int{}, w.Layout.Strides...), Offset: w.Layout.Offset, Bytes: w.Bytes(),
@@ -148,10 +150,10 @@ func (in *inspection) toTensorJSON(i int, w tensor.Weight) tensorJSON {
 	return j
 }
 
-func (in *inspection) moduleSeq() iter.Seq[moduleJSON] {
+func (in *Listing) moduleSeq() iter.Seq[moduleJSON] {
 	return func(yield func(moduleJSON) bool) {
 		more := true
-		in.tree.walk(0, func(i int32, _ int) {
+		in.tree.Walk(0, func(i int32, _ int) {
 			if m := &in.tree.modules[i]; more {
 				more = yield(moduleJSON{m.path, m.class, m.count.params, m.count.bytes})
 			}

@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/loader/script"
@@ -69,7 +70,7 @@ func TestRanges(t *testing.T) {
 		{Symbol: "s2", Min: math.MinInt64, Max: 9},
 		{Symbol: "s3", Min: math.MinInt64, Max: math.MaxInt64},
 	}}}
-	in := newInspection(&loader.Checkpoint{Program: program})
+	in := New(&loader.Checkpoint{Program: program})
 	var got []string
 	for _, r := range in.ranges() {
 		got = append(got, rangeText(r))
@@ -79,9 +80,9 @@ func TestRanges(t *testing.T) {
 		t.Error(diff)
 	}
 	var b strings.Builder
-	o := newJSONObject(&b)
-	setArray(o, "ranges", func(yield func(symbolRange) bool) { yield(in.ranges()[1]) })
-	if err := o.close(); err != nil || !strings.Contains(b.String(), `{"symbol":"s1","min":1,"max":null}`) {
+	o := jsonout.New(&b)
+	jsonout.Array(o, "ranges", func(yield func(symbolRange) bool) { yield(in.ranges()[1]) })
+	if err := o.Close(); err != nil || !strings.Contains(b.String(), `{"symbol":"s1","min":1,"max":null}`) {
 		t.Errorf("%s, %v", b.String(), err)
 	}
 }

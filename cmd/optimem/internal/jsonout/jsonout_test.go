@@ -1,4 +1,4 @@
-package main
+package jsonout
 
 import (
 	"encoding/json"
@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-func TestJSONObject(t *testing.T) {
+func TestObject(t *testing.T) {
 	var b strings.Builder
-	o := newJSONObject(&b)
-	o.set("a", "x<\x1b\xff>")
-	setArray(o, "none", slices.Values([]int(nil)))
-	setArray(o, "two", slices.Values([]int{1, 2}))
-	if err := o.close(); err != nil {
+	o := New(&b)
+	o.Set("a", "x<\x1b\xff>")
+	Array(o, "none", slices.Values([]int(nil)))
+	Array(o, "two", slices.Values([]int{1, 2}))
+	if err := o.Close(); err != nil {
 		t.Fatal(err)
 	}
 	want := "{\n  \"a\": \"x<\\u001b\\ufffd>\",\n  \"none\": [],\n  \"two\": [\n    1,\n    2\n  ]\n}\n"
@@ -32,11 +32,11 @@ var errFull = errors.New("no space left")
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
-func TestJSONObjectError(t *testing.T) {
-	o := newJSONObject(fullDisk{})
-	o.set("a", strings.Repeat("x", 1<<16))
-	o.set("b", 1)
-	if err := o.close(); !errors.Is(err, errFull) {
+func TestObjectError(t *testing.T) {
+	o := New(fullDisk{})
+	o.Set("a", strings.Repeat("x", 1<<16))
+	o.Set("b", 1)
+	if err := o.Close(); !errors.Is(err, errFull) {
 		t.Errorf("got %v", err)
 	}
 }

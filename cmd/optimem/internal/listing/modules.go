@@ -1,7 +1,8 @@
-package main
+package listing
 
 import (
 	"hash/maphash"
+	"iter"
 	"strings"
 
 	"github.com/optimem/optimem/loader"
@@ -18,7 +19,8 @@ const (
 // scriptConstants begins the names of tensors that belong to the code of a TorchScript archive and to no module.
 const scriptConstants = "CONSTANTS."
 
-const noModule = int32(-1)
+// NoModule is in place of a module where there is none.
+const NoModule = int32(-1)
 
 // A module is one node of the tree: what its parameters and buffers and those below it take.
 type module struct {
@@ -30,21 +32,22 @@ type module struct {
 // name is the last part of the path.
 func (m *module) name() string { return m.path[strings.LastIndexByte(m.path, '.')+1:] }
 
-// A moduleTree is the modules in the order of first mention; the root is the first.
-type moduleTree struct {
+// A Tree is modules, by numbers in the order of first mention; the first, 0, is the root.
+type Tree struct {
 	modules []module
 	byPath  map[string]int32
 }
 
-func newModuleTree() *moduleTree {
-	return &moduleTree{
-		modules: []module{{parent: noModule, firstChild: noModule, last: noModule, sibling: noModule}},
+// NewTree returns a tree with nothing but a root.
+func NewTree() *Tree {
+	return &Tree{
+		modules: []module{{parent: NoModule, firstChild: NoModule, last: NoModule, sibling: NoModule}},
 		byPath:  map[string]int32{"": 0},
 	}
 }
 
-// at returns the module with the given path, made with all that are above it where they are new.
-func (t *moduleTree) at(path string) int32 {
+// At returns the module with the given path, made with all that are above it where they are new.
+func (t *Tree) At(path string) int32 {
 	if m, ok := t.byPath[path]; ok && len(path) <= maxModulePath {
 		return m
 	}
@@ -65,21 +68,21 @@ func (t *moduleTree) at(path string) int32 {
 	return current
 }
 
-func (t *moduleTree) child(parent int32, path string) (int32, bool) {
+func (t *Tree) child(parent int32, path string) (int32, bool) {
 	if len(path) > maxModulePath {
-		return noModule, false
+		return NoModule, false
 	}
 	if m, ok := t.byPath[path]; ok {
 		return m, true
 	}
 	if len(t.modules) >= maxModules {
-		return noModule, false
+		return NoModule, false
 	}
 	m := int32(len(t.modules))
 	t.modules = append(t.modules,
-		module{path: path, parent: parent, firstChild: noModule, last: noModule, sibling: noModule})
+		module{path: path, parent: parent, firstChild: NoModule, last: NoModule, sibling: NoModule})
 	t.byPath[path] = m
-	if p := &t.modules[parent]; p.firstChild == noModule {
+	if p := &t.modules[parent]; p.firstChild == NoModule {
 		p.firstChild, p.last = m, m
 	} else {
 		t.modules[p.last].sibling = m
@@ -88,20 +91,37 @@ func (t *moduleTree) child(parent int32, path string) (int32, bool) {
 	return m, true
 }
 
-// walk visits the tree from m, parents first, in order.
-func (t *moduleTree) walk(m int32, visit func(m int32, depth int)) { t.walkBelow(m, 0, visit) }
+// Len is how many modules there are, the root one of them.
+func (t *Tree) Len() int { return len(t.modules) }
 
-func (t *moduleTree) walkBelow(m int32, depth int, visit func(m int32, depth int)) {
+// Path is the path of a module.
+func (t *Tree) Path(m int32) string { return t.modules[m].path }
+
+// Parent is the module that one is in, [NoModule] for the root.
+func (t *Tree) Parent(m int32) int32 { return t.modules[m].parent }
+
+// Children yields the modules that are in one, in order.
+func (t *Tree) Children(m int32) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for c := t.modules[m].firstChild; c != NoModule && yield(c); c = t.modules[c].sibling {
+		}
+	}
+}
+
+// Walk visits the tree from m, parents first, in order.
+func (t *Tree) Walk(m int32, visit func(m int32, depth int)) { t.walkBelow(m, 0, visit) }
+
+func (t *Tree) walkBelow(m int32, depth int, visit func(m int32, depth int)) {
 	visit(m, depth)
-	for child := t.modules[m].firstChild; child != noModule; child = t.modules[child].sibling {
+	for child := range t.Children(m) {
 		t.walkBelow(child, depth+1, visit)
 	}
 }
 
 // modulesOf derives the tree of ckpt: from the pickled modules or the program where the file has them, else from the
 // names of its state dict.
-func modulesOf(ckpt *loader.Checkpoint, dicts []loader.StateDict, t *tally) *moduleTree {
-	tree := newModuleTree()
+func modulesOf(ckpt *loader.Checkpoint, dicts []loader.StateDict, t *tally) *Tree {
+	tree := NewTree()
 	owner := nameOwner(dicts)
 	if ckpt.Module != nil {
 		owner = tree.addPickled(ckpt.Module)
@@ -110,12 +130,12 @@ func modulesOf(ckpt *loader.Checkpoint, dicts []loader.StateDict, t *tally) *mod
 	moduleOf := make([]int32, len(ckpt.Weights))
 	scripted := ckpt.Program != nil && ckpt.Program.Script != nil
 	for i, w := range ckpt.Weights {
-		moduleOf[i] = noModule
+		moduleOf[i] = NoModule
 		if scripted && strings.HasPrefix(w.Name, scriptConstants) {
 			continue
 		}
 		if path, ok := owner(w.Name); ok {
-			moduleOf[i] = tree.at(path)
+			moduleOf[i] = tree.At(path)
 		}
 	}
 	// The modules that have counted a view of the storage at hand.
@@ -124,7 +144,7 @@ func modulesOf(ckpt *loader.Checkpoint, dicts []loader.StateDict, t *tally) *mod
 		if k > 0 && t.storage[i] != t.storage[t.order[k-1]] {
 			clear(seen)
 		}
-		for m := moduleOf[i]; m != noModule; m = tree.modules[m].parent {
+		for m := moduleOf[i]; m != NoModule; m = tree.modules[m].parent {
 			add := t.own[i]
 			if seen[m] {
 				add = t.fresh[i]
@@ -168,11 +188,11 @@ func nameOwner(dicts []loader.StateDict) func(name string) (string, bool) {
 }
 
 // addPickled adds the tree of a whole pickled module and returns the owner of each of its tensors.
-func (t *moduleTree) addPickled(root *loader.Module) func(name string) (string, bool) {
+func (t *Tree) addPickled(root *loader.Module) func(name string) (string, bool) {
 	owners := make(map[string]string)
 	var add func(m *loader.Module)
 	add = func(m *loader.Module) {
-		if n := t.at(m.Path); t.modules[n].path == m.Path {
+		if n := t.At(m.Path); t.modules[n].path == m.Path {
 			t.modules[n].class = m.Class
 		}
 		for _, members := range [][]loader.Member{m.Params, m.Buffers} {
@@ -198,7 +218,7 @@ func (m *module) numbered() bool { return strings.Trim(m.name(), "0123456789") =
 
 // likeness returns for every module a number that is equal for modules with the same class, sizes and likewise equal
 // children: the layers of a transformer.
-func (t *moduleTree) likeness() []uint64 {
+func (t *Tree) likeness() []uint64 {
 	seed := maphash.MakeSeed()
 	type face struct {
 		class string
@@ -216,7 +236,7 @@ func (t *moduleTree) likeness() []uint64 {
 	for m := len(t.modules) - 1; m >= 0; m-- {
 		this := &t.modules[m]
 		likeness[m] = maphash.Comparable(seed, face{this.class, this.count, below[m]})
-		if this.parent != noModule {
+		if this.parent != NoModule {
 			below[this.parent] = maphash.Comparable(seed, link{this.name(), likeness[m], below[this.parent]})
 		}
 	}
