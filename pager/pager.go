@@ -228,6 +228,8 @@ type Stats struct {
 	PeakBytes int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait and came back.
 	SwappedOutBytes, SwappedInBytes int64
+	// RecomputedBytes are those of activations that were computed anew.
+	RecomputedBytes int64
 	// Stall is how long ops waited for their weights, Compute how long they took, SwapStall how long they waited for
 	// activations on their way to a file and back. Copies to and from the host's memory are part of what ops take.
 	Stall, Compute, SwapStall time.Duration

@@ -308,6 +308,9 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 		o.set("bytes_swapped_in", facts.SwappedInBytes)
 		o.set("swap_stall_seconds", facts.SwapStallSeconds)
 	}
+	if facts.RecomputedBytes > 0 {
+		o.set("bytes_recomputed", facts.RecomputedBytes)
+	}
 	if facts.PageableBytes > 0 {
 		o.set("pageable_bytes", facts.PageableBytes)
 	}
