@@ -4,7 +4,20 @@ import (
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/sysmem"
 )
+
+// OnHost has GPUs be at the NUMA nodes of another host, and calls took with the node that page-locked memory is taken of, until it is
+// undone.
+func OnHost(t sysmem.Topology, took func(node int)) (undo func()) {
+	host, before := topology, near
+	topology = func() sysmem.Topology { return t }
+	near = func(node int, f func() error) error {
+		took(node)
+		return before(node, f)
+	}
+	return func() { topology, near = host, before }
+}
 
 // LoadKernels loads every kernel, for which the driver compiles each family of them.
 func (d *Device) LoadKernels() error {

@@ -1,6 +1,11 @@
 package cuda
 
-import "github.com/optimem/optimem/cuda/internal/driver"
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/cuda/internal/driver"
+	"github.com/optimem/optimem/internal/sysmem"
+)
 
 // Info describes a GPU.
 type Info struct {
@@ -10,6 +15,10 @@ type Info struct {
 	Capability, Driver int
 	MemoryBytes        int64
 	Multiprocessors    int
+	// Address is the GPU's on the PCI bus, such as "0000:65:00.0", Node the NUMA node of the host that it is at; −1 where there is but
+	// one, or the host does not say.
+	Address string
+	Node    int
 	// Simulated says that the driver is the simulator.
 	Simulated bool
 }
@@ -59,6 +68,27 @@ func describe(lib *driver.Library, ordinal int) (info Info, id driver.DeviceID, 
 	if info.MemoryBytes, err = lib.DeviceMemory(id); err != nil {
 		return info, id, err
 	}
-	info.Multiprocessors, err = lib.Attribute(id, driver.Multiprocessors)
+	if info.Multiprocessors, err = lib.Attribute(id, driver.Multiprocessors); err != nil {
+		return info, id, err
+	}
+	info.Address, info.Node = address(lib, id), -1
+	if node, ok := topology().Near(info.Address); ok {
+		info.Node = node
+	}
 	return info, id, err
+}
+
+// topology is the host's, but in tests.
+var topology = sysmem.ReadTopology
+
+// address returns where a GPU is on the PCI bus, as the host writes it, "" where the driver does not say.
+func address(lib *driver.Library, id driver.DeviceID) string {
+	var at [3]int
+	for i, a := range []driver.Attribute{driver.PCIDomain, driver.PCIBus, driver.PCIDevice} {
+		var err error
+		if at[i], err = lib.Attribute(id, a); err != nil {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%04x:%02x:%02x.0", at[0], at[1], at[2])
 }

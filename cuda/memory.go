@@ -9,6 +9,7 @@ import (
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
 )
 
 // memory is memory of the GPU.
@@ -89,7 +90,11 @@ type hostMemory struct {
 	pin        goruntime.Pinner
 }
 
-// AllocHost takes page-locked memory of the host, which the GPU copies from and to by itself.
+// near is where memory of the host is taken from, but in tests.
+var near = hostmem.Near
+
+// AllocHost takes page-locked memory of the host, which the GPU copies from and to by itself: where there are several NUMA nodes, of
+// that which the GPU is at.
 func (d *Device) AllocHost(bytes int64) (device.HostMemory, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("%d bytes of page-locked memory", bytes)
@@ -98,7 +103,11 @@ func (d *Device) AllocHost(bytes int64) (device.HostMemory, error) {
 		return nil, err
 	}
 	defer d.leave()
-	mem, err := d.lib.AllocHost(bytes)
+	var mem []byte
+	err := near(d.info.Node, func() (err error) {
+		mem, err = d.lib.AllocHost(bytes)
+		return err
+	})
 	if err != nil {
 		return nil, d.failed(err)
 	}

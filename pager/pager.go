@@ -242,6 +242,8 @@ type Stats struct {
 	PeakBytes int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait and came back.
 	SwappedOutBytes, SwappedInBytes int64
+	// RecomputedBytes are those of activations that were computed anew.
+	RecomputedBytes int64
 	// ExpertHits is how many experts passes needed that were in their slots, ExpertReads how many had to be read.
 	ExpertHits, ExpertReads int64
 	// Stall is how long ops waited for their weights, Compute how long they took, SwapStall how long they waited for

@@ -262,6 +262,9 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		}
 	}
 	op = -1
+	for _, again := range group.Again {
+		g.stats.RecomputedBytes += again.Bytes
+	}
 	for _, output := range group.Outputs {
 		if err := g.output(instance, output, io); err != nil {
 			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Outputs[output].Name, group.Name()), "output")

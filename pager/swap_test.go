@@ -8,12 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/cost"
+	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/tensor"
 )
 
 // TestSwap runs a network whose skip connection waits in host memory: the same bits, no access out of order, and the
@@ -162,4 +165,80 @@ func leastMemory(t *testing.T, l *graph.Lowered, o search.Options) int64 {
 		t.Fatal(err)
 	}
 	return capacity.MinBytes
+}
+
+// TestComputedAnew runs a network of which a value is computed anew at its second reader, since that takes less time than to have it
+// wait, while its operand waits: the same bits as when all is kept, from the emulated device and on the CPU.
+func TestComputedAnew(t *testing.T) {
+	host := newCPU(t)
+	const rows, width, wide = 64, 100, 600
+	g := &graph.Graph{}
+	src := newFile(4 * (width*width + 2*width*wide))
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.ValueID {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	var at int64
+	linear := func(path string, x graph.ValueID, out, in int) graph.ValueID {
+		w := g.AddWeight(tensor.Weight{
+			Name: path + ".weight", DType: tensor.Float32, Layout: tensor.Contiguous(out, in),
+			Extent: storage.Extent{Source: src, Offset: at, Bytes: 4 * int64(out*in)},
+		}, graph.Weight)
+		at += 4 * int64(out*in)
+		return emit(path, "linear", g.Whole(x), graph.Operand{Value: w, Layout: tensor.Contiguous(out, in)})
+	}
+	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, width})
+	value := emit("first", "relu", g.Whole(x))
+	h := emit("first", "add", g.Whole(linear("first", x, width, width)), g.Whole(value))
+	h = linear("down", linear("up", h, wide, width), width, wide)
+	h = emit("last", "add", g.Whole(h), g.Whole(emit("last", "mul", g.Whole(x), g.Whole(value))))
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(h)}}
+	l, err := host.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := newTransfer(g, 1)
+	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), want); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}} {
+		o := search.Options{
+			Mode: plan.Page, Target: target, MemoryBytes: 1, SwapBytes: 1 << 20, Lower: host.Lower,
+			Rates: cost.Rates{DiskBytes: 1e8, CopyBytes: 1e8},
+		}
+		o.MemoryBytes = leastMemory(t, l, o)
+		made := mustPlan(t, l, o)
+		out, _ := made.SwappedBytes()
+		if made.AgainBytes() == 0 || out == 0 {
+			t.Fatalf("%s: %d bytes are computed anew, %d wait\n%v", target.Name, made.AgainBytes(), out, made)
+		}
+		dev, opts := device.Device(host), Options{SwapFolder: t.TempDir()}
+		if !target.Direct {
+			emulated := emulated.New(emulated.Options{MemoryBytes: made.PeakBytes(), CopyBytes: 1e9, CheckOrder: true})
+			defer func() { _ = emulated.Close() }()
+			dev, opts = emulated, Options{}
+		}
+		p, err := New(dev, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			got := newTransfer(g, 1)
+			if err := p.Pass(t.Context(), made, got); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got.out[0], want.out[0]) {
+				t.Fatalf("%s: other bits", target.Name)
+			}
+		}
+		if s := p.Stats(); s.RecomputedBytes != 3*made.AgainBytes() {
+			t.Errorf("%s: %d bytes were computed anew, %d are to be in a pass", target.Name, s.RecomputedBytes, made.AgainBytes())
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -185,6 +185,8 @@ type Group struct {
 	// SwapIn are the activations that come back from host memory before the ops run, SwapOut those that go there after.
 	// What comes back twice, unchanged as all values are, may have left once.
 	SwapIn, SwapOut []Swap
+	// Again are its ops that compute activations anew, which were not kept since an earlier op made them, in order.
+	Again []Again
 	// Rows says that an op of the group is an embedding of which only rows are brought.
 	Rows bool
 	// Lent says that experts are lent to an op of the group.
@@ -196,8 +198,8 @@ type Group struct {
 	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
 	// LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
-	// SwapSeconds is that part of Seconds which its swaps take.
-	SwapSeconds float64
+	// SwapSeconds is that part of Seconds which its swaps take, AgainSeconds that of what it computes anew.
+	SwapSeconds, AgainSeconds float64
 }
 
 // A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to
@@ -235,6 +237,15 @@ type Swap struct {
 	// Bytes are those of one instance.
 	Bytes          int64
 	Offset, Stride int64
+}
+
+// An Again is an op, by its number in the graph, that computes an activation anew: the value that an earlier op made, under another
+// number. To copy that to where activations wait, and back, would take longer.
+type Again struct {
+	Op    int
+	Value graph.ValueID
+	// Bytes are those of one instance.
+	Bytes int64
 }
 
 // A Tied weight is one that several groups read. It stays, or is moved once for each of the groups that are paged.
@@ -337,6 +348,8 @@ type Forecast struct {
 	ComputeSeconds, LoadSeconds, StallSeconds float64
 	// SwapSeconds is that part of ComputeSeconds in which activations go to wait and come back.
 	SwapSeconds float64
+	// AgainSeconds is that part of ComputeSeconds in which activations are computed anew.
+	AgainSeconds float64
 	// LeastSeconds is what a pass takes whatever waits: what the processors do or what the loads take, whichever is more.
 	LeastSeconds float64
 	// Bound says what the time is bounded by: "compute", "transfer" or "disk".

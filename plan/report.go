@@ -60,6 +60,9 @@ func (p *Plan) String() string {
 		for _, s := range g.SwapOut {
 			fmt.Fprintf(&b, "  value %d out to host %d", s.Value, s.Offset)
 		}
+		for _, a := range g.Again {
+			fmt.Fprintf(&b, "  value %d anew by op %d", a.Value, a.Op)
+		}
 		b.WriteString("\n")
 	}
 	for _, t := range p.Tied {

@@ -36,10 +36,30 @@ func (p *Plan) SwapsOf(g *Group) (out, in int64) {
 	return out, in
 }
 
+// AgainBytes returns the bytes of activations that a pass computes anew instead of keeping them or having them wait.
+func (p *Plan) AgainBytes() (n int64) {
+	if p.Sides != nil {
+		return p.Sides.Device.AgainBytes() + p.Sides.Host.AgainBytes()
+	}
+	for k := range p.Groups {
+		n += p.AgainOf(&p.Groups[k])
+	}
+	return n
+}
+
+// AgainOf returns the bytes of what one of the plan's groups computes anew, for all instances.
+func (p *Plan) AgainOf(g *Group) (n int64) {
+	for _, a := range g.Again {
+		n += a.Bytes
+	}
+	return n * int64(max(p.Instances, 1))
+}
+
 // An Origin says whose the bytes of the arena were that an activation has.
 type Origin uint8
 
-// The origins. What is Swapped came back from where it waited, to bytes of any kind.
+// The origins. What is Swapped came back from where it waited, and what is Recomputed was made again, to bytes of any
+// kind.
 const (
 	// New has bytes that nothing had before in the pass.
 	New Origin = iota
@@ -49,10 +69,14 @@ const (
 	Overlaid
 	// Swapped comes back from where it waited.
 	Swapped
+	// Recomputed is computed anew, since it was not kept.
+	Recomputed
 )
 
 // String names it.
-func (o Origin) String() string { return [...]string{"new", "reused", "overlaid", "swapped"}[o] }
+func (o Origin) String() string {
+	return [...]string{"new", "reused", "overlaid", "swapped", "recomputed"}[o]
+}
 
 // Origins returns where each activation of the plan's graph gets its bytes from, by value. A plan with sides has none of
 // its own: the sides' plans have.
@@ -64,6 +88,9 @@ func (p *Plan) Origins() map[graph.ValueID]Origin {
 	for k := range p.Groups {
 		for _, s := range p.Groups[k].SwapIn {
 			all[s.Value] = Swapped
+		}
+		for _, a := range p.Groups[k].Again {
+			all[p.Lowered.Graph.Ops[a.Op].Out[0]] = Recomputed
 		}
 	}
 	var order []graph.ValueID

@@ -15,6 +15,9 @@ type GPU struct {
 	// for 12.4.
 	Capability, Driver    int
 	TotalBytes, FreeBytes int64
+	// Node is the NUMA node of the host that the GPU is at, of which memory for copies is taken; −1 where there is but one, or the host
+	// does not say.
+	Node int
 	// Simulated says that it is the simulated driver's.
 	Simulated bool
 	// Err says why it cannot be used, nil where it can.
@@ -32,7 +35,7 @@ func GPUs(library string) ([]GPU, error) {
 	for i, info := range list {
 		gpus[i] = GPU{
 			Name: fmt.Sprintf("cuda:%d", i), Model: info.Name, Capability: info.Capability, Driver: info.Driver,
-			TotalBytes: info.MemoryBytes, Simulated: info.Simulated,
+			TotalBytes: info.MemoryBytes, Node: info.Node, Simulated: info.Simulated,
 		}
 		dev, err := cuda.New(cuda.Options{Ordinal: i, Library: library})
 		if err != nil {

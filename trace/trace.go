@@ -231,11 +231,14 @@ func (t *Trace) group(d *drawn, e pager.Event) {
 	}
 }
 
-// swaps adds what a group sends away and gets back of activations, where it does.
+// swaps adds what a group sends away, gets back and computes anew of activations, where it does.
 func (a args) swaps(p *plan.Plan, g *plan.Group, stall time.Duration) args {
 	if out, in := p.SwapsOf(g); out+in > 0 {
 		a = append(a, arg{"swapped_out_bytes", out}, arg{"swapped_in_bytes", in},
 			arg{"swap_stall_us", float64(stall.Nanoseconds()) / 1e3})
+	}
+	if n := p.AgainOf(g); n > 0 {
+		a = append(a, arg{"recomputed_bytes", n})
 	}
 	return a
 }

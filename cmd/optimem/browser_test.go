@@ -60,9 +60,13 @@ func openBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	folder, err := os.MkdirTemp("", "browser") // its processes may write there a little longer than it lives
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
+		"--remote-debugging-pipe", "--user-data-dir="+folder, "about:blank")
 	cmd.ExtraFiles = []*os.File{in, out} // 3 and 4
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -82,6 +86,13 @@ func openBrowser(t *testing.T) *browser {
 		for range b.answers { // whatever it said last
 		}
 		<-done
+		for range 100 {
+			if err = os.RemoveAll(folder); err == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Logf("the browser's folder is left: %v", err)
 	})
 	return b
 }

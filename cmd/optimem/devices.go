@@ -26,6 +26,9 @@ type deviceRow struct {
 	TotalBytes *int64 `json:"total_bytes"`
 	FreeBytes  *int64 `json:"free_bytes"`
 	Threads    int    `json:"threads"`
+	// Nodes are the NUMA nodes with memory of the host, Node that which a GPU is at; null where there is but one, or it is not known.
+	Nodes []int `json:"numa_nodes"`
+	Node  *int  `json:"numa_node"`
 	// About says what it is, or why it cannot be used.
 	About string `json:"about"`
 }
@@ -38,7 +41,7 @@ func (c *commandLine) devicesCommand() *cobra.Command {
 		Long:  devicesLong,
 		Args:  c.arguments(cobra.NoArgs),
 		RunE: c.enter(func(*cobra.Command, []string) error {
-			rows := append(deviceRows(sysmem.Read()), gpuRows(os.Getenv(libraryVariable))...)
+			rows := append(deviceRows(sysmem.Read(), sysmem.ReadTopology()), gpuRows(os.Getenv(libraryVariable))...)
 			if asJSON {
 				o := jsonout.New(c.stdout)
 				jsonout.Array(o, "devices", slices.Values(rows))
@@ -52,7 +55,7 @@ func (c *commandLine) devicesCommand() *cobra.Command {
 	return cmd
 }
 
-func deviceRows(host sysmem.Info) []deviceRow {
+func deviceRows(host sysmem.Info, topology sysmem.Topology) []deviceRow {
 	processor := deviceRow{Name: "cpu", Usable: true, Threads: goruntime.GOMAXPROCS(0), About: hostName(host)}
 	if total := host.MostBytes(); total > 0 {
 		processor.TotalBytes = &total
@@ -63,6 +66,10 @@ func deviceRows(host sysmem.Info) []deviceRow {
 	if host.LimitBytes != sysmem.Unlimited {
 		processor.About += fmt.Sprintf("; limited to %s of %s", ascii.FormatSize(host.LimitBytes),
 			ascii.FormatSize(host.TotalBytes))
+	}
+	if len(topology.Nodes) > 1 {
+		processor.Nodes = topology.Nodes
+		processor.About += fmt.Sprintf("; %d NUMA nodes", len(topology.Nodes))
 	}
 	return []deviceRow{
 		processor,
@@ -95,6 +102,10 @@ func gpuRows(library string) []deviceRow {
 			Name: g.Name, Usable: g.Err == nil, TotalBytes: &g.TotalBytes,
 			About: fmt.Sprintf("%s, compute capability %d.%d, driver of CUDA %d.%d",
 				g.Model, g.Capability/10, g.Capability%10, g.Driver/1000, g.Driver%1000/10),
+		}
+		if g.Node >= 0 {
+			row.Node = &g.Node
+			row.About += fmt.Sprintf(", copies through memory of NUMA node %d, where it is", g.Node)
 		}
 		if g.Err != nil {
 			row.About += ": " + g.Err.Error()

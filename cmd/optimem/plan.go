@@ -157,6 +157,12 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.Set("bytes_swapped_out_per_run", out)
 		o.Set("bytes_swapped_in_per_run", in)
 		o.Set("expected_swap_seconds", p.Forecast.SwapSeconds)
+	}
+	if n := p.AgainBytes(); n > 0 {
+		o.Set("bytes_recomputed_per_run", n)
+		o.Set("expected_recompute_seconds", p.Forecast.AgainSeconds)
+	}
+	if waits(p) {
 		o.Set("values", originsOf(p))
 	}
 	if p.DecodeBytes > 0 {
@@ -184,14 +190,25 @@ type jsonOrigins struct {
 	Reused   int `json:"reused"`
 	Overlaid int `json:"overlaid"`
 	Swapped  int `json:"swapped"`
+	// Recomputed are computed anew.
+	Recomputed int `json:"recomputed"`
+}
+
+// waits reports whether a pass does not keep an activation that it needs again.
+func waits(p *plan.Plan) bool {
+	_, in := p.SwappedBytes()
+	return in > 0 || p.AgainBytes() > 0
 }
 
 func originsOf(p *plan.Plan) (n jsonOrigins) {
 	if p.Sides != nil {
 		a, b := originsOf(p.Sides.Device), originsOf(p.Sides.Host)
-		return jsonOrigins{a.New + b.New, a.Reused + b.Reused, a.Overlaid + b.Overlaid, a.Swapped + b.Swapped}
+		return jsonOrigins{a.New + b.New, a.Reused + b.Reused, a.Overlaid + b.Overlaid, a.Swapped + b.Swapped,
+			a.Recomputed + b.Recomputed}
 	}
-	of := map[plan.Origin]*int{plan.New: &n.New, plan.Reused: &n.Reused, plan.Overlaid: &n.Overlaid, plan.Swapped: &n.Swapped}
+	of := map[plan.Origin]*int{
+		plan.New: &n.New, plan.Reused: &n.Reused, plan.Overlaid: &n.Overlaid, plan.Swapped: &n.Swapped, plan.Recomputed: &n.Recomputed,
+	}
 	for _, origin := range p.Origins() {
 		*of[origin]++
 	}
@@ -348,9 +365,18 @@ func (r *run) planRun(t *ascii.Table, m *openModel) {
 		}
 		t.Row("swapped per run", fmt.Sprintf("%s out to %s, %s in, in %s", ascii.FormatSize(out), where, ascii.FormatSize(in),
 			secondsText(p.Forecast.SwapSeconds)))
+	}
+	if n := p.AgainBytes(); n > 0 {
+		t.Row("computed anew", fmt.Sprintf("%s of activations per run, in %s", ascii.FormatSize(n), secondsText(p.Forecast.AgainSeconds)))
+	}
+	if waits(p) {
 		n := originsOf(p)
-		t.Row("activations", fmt.Sprintf("%d in new memory, %d in that of others, %d written over an operand, %d swapped in",
-			n.New, n.Reused, n.Overlaid, n.Swapped))
+		text := fmt.Sprintf("%d in new memory, %d in that of others, %d written over an operand, %d swapped in",
+			n.New, n.Reused, n.Overlaid, n.Swapped)
+		if n.Recomputed > 0 {
+			text += fmt.Sprintf(", %d computed anew", n.Recomputed)
+		}
+		t.Row("activations", text)
 	}
 	expected := fmt.Sprintf("%s, bound by %s", secondsText(m.seconds), p.Forecast.Bound)
 	if stall := p.Forecast.StallSeconds; stall > 0 && m.batch == nil {

@@ -309,6 +309,9 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 		o.Set("bytes_swapped_in", facts.SwappedInBytes)
 		o.Set("swap_stall_seconds", facts.SwapStallSeconds)
 	}
+	if facts.RecomputedBytes > 0 {
+		o.Set("bytes_recomputed", facts.RecomputedBytes)
+	}
 	if facts.PageableBytes > 0 {
 		o.Set("pageable_bytes", facts.PageableBytes)
 	}

@@ -242,6 +242,7 @@ func (m *openModel) pass(ctx context.Context) (runtime.Values, runFacts, error) 
 		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
 		PageableBytes:   after.PageableBytes,
 		SwappedOutBytes: after.SwappedOutBytes - before.SwappedOutBytes, SwappedInBytes: after.SwappedInBytes - before.SwappedInBytes,
+		RecomputedBytes:  after.RecomputedBytes - before.RecomputedBytes,
 		SwapStallSeconds: (after.SwapStall - before.SwapStall).Seconds(),
 		MovedBytes:       after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
 	}
@@ -331,6 +332,8 @@ type runFacts struct {
 	// waited for where it goes through a file.
 	SwappedOutBytes, SwappedInBytes int64
 	SwapStallSeconds                float64
+	// RecomputedBytes are activations that were computed anew.
+	RecomputedBytes int64
 	// Narrow of all Products have factors that were rounded to Precision; they are counted if that is not the default.
 	Precision        string
 	Products, Narrow int
@@ -358,6 +361,9 @@ func (f runFacts) String() string {
 		if f.SwapStallSeconds > 0 {
 			text += ", " + secondsText(f.SwapStallSeconds)
 		}
+	}
+	if f.RecomputedBytes > 0 {
+		text += ", activations computed anew: " + ascii.FormatSize(f.RecomputedBytes)
 	}
 	if f.Products > 0 {
 		text += fmt.Sprintf(", %s in %d of %s", f.Precision, f.Narrow, counted(f.Products, "product"))

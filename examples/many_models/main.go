@@ -106,7 +106,7 @@ func picture(ctx context.Context, model *models.Model, side, channels int, o opt
 	m := session.Metrics()
 	gives := "nothing"
 	switch {
-	case m.SwappedInBytes > 0:
+	case m.SwappedInBytes > 0 || m.RecomputedBytes > 0:
 		gives = "activations"
 	case m.MovedBytes > 0:
 		gives = "weights"

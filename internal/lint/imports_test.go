@@ -99,7 +99,7 @@ var diagram = map[string][]string{
 		"cmd/optimem/internal/...",
 	},
 	"cmd/optimem/internal/listing": {
-		"cmd/optimem/internal/jsonout", "models", "loader", "loader/exported", "loader/script", "storage", "tensor", "tensor/encoded",
+		"cmd/optimem/internal/jsonout", "models", "loader", "loader/exported", "loader/script", "storage", "storage/packed", "tensor", "tensor/encoded",
 	},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},

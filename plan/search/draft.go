@@ -82,6 +82,9 @@ func newDraft(l *graph.Lowered, groups []plan.Group, o Options, seconds []float6
 		for _, s := range d.seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s
 		}
+		for _, a := range groups[i].Again {
+			groups[i].AgainSeconds += d.seconds[a.Op]
+		}
 		groups[i].SwapSeconds = d.swapSeconds(&groups[i])
 		groups[i].Seconds += d.copies(&groups[i]) + groups[i].SwapSeconds
 		at := groups[i].First
@@ -169,11 +172,7 @@ func (d *draft) copies(group *plan.Group) float64 {
 // swapSeconds returns what a group's swaps take: copies, or reads and writes of a file.
 func (d *draft) swapSeconds(group *plan.Group) (seconds float64) {
 	for _, s := range slices.Concat(group.SwapIn, group.SwapOut) {
-		if d.o.Target.Direct {
-			seconds += float64(s.Bytes) / d.o.Rates.DiskBytes
-		} else {
-			seconds += d.copy(s.Bytes)
-		}
+		seconds += d.swapCopySeconds(s.Bytes)
 	}
 	return seconds
 }
@@ -185,7 +184,8 @@ func (d *draft) again(k int) plan.Group {
 	if !isWhole(&group) {
 		return d.union(k, k)
 	}
-	group.Inputs, group.Outputs, group.SwapIn, group.SwapOut, group.Seconds = nil, nil, nil, nil, 0
+	group.Inputs, group.Outputs, group.SwapIn, group.SwapOut, group.Again = nil, nil, nil, nil, nil
+	group.Seconds, group.AgainSeconds = 0, 0
 	return group
 }
 

@@ -72,7 +72,8 @@ type follower struct {
 	t      failer
 	p      *plan.Plan
 	g      *graph.Graph
-	whole  *graph.Graph // the program, where the plan has the same ops
+	whole  *graph.Graph // the program, where the plan has the same ops, beside those that compute anew
+	number []int        // of the program's op that each op is, or computes anew
 	origin map[graph.ValueID]graph.ValueID
 	// The device's memory and the host's.
 	fixed, ring, activations, swaps memory
@@ -83,8 +84,31 @@ type follower struct {
 // follow follows three passes of a plan for a graph.
 func follow(t failer, p *plan.Plan, whole *graph.Graph) {
 	f := &follower{t: t, p: p, g: p.Lowered.Graph, origin: make(map[graph.ValueID]graph.ValueID)}
-	if len(f.g.Ops) == len(whole.Ops) {
+	anew := make(map[int]graph.ValueID)
+	for k := range p.Groups {
+		for _, a := range p.Groups[k].Again {
+			if a.Op < p.Groups[k].First || a.Op >= p.Groups[k].End {
+				t.Fatalf("group %d does not have op %d, which computes anew\n%v", k, a.Op, p)
+			}
+			anew[a.Op] = a.Value
+			f.origin[f.g.Ops[a.Op].Out[0]] = a.Value
+		}
+	}
+	if len(f.g.Ops) == len(whole.Ops)+len(anew) {
 		f.whole = whole
+	}
+	next := 0
+	for i := range f.g.Ops {
+		value, again := anew[i]
+		if !again {
+			f.number, next = append(f.number, next), next+1
+			continue
+		}
+		maker := slices.IndexFunc(f.g.Ops[:i], func(op graph.Op) bool { return slices.Contains(op.Out, value) })
+		if maker < 0 || f.g.Ops[maker].Kind != f.g.Ops[i].Kind {
+			t.Fatalf("op %d computes value %d anew, which no such op has made\n%v", i, value, p)
+		}
+		f.number = append(f.number, f.number[maker])
 	}
 	for k := range p.Groups {
 		if p.Groups[k].Paged() {
@@ -280,7 +304,7 @@ func (f *follower) op(group, i, instance int) {
 	for k, guard := range op.Guard {
 		f.read("the condition of", i, guard.Predicate, instance, nil, group)
 		if f.whole != nil {
-			f.same(i, guard.Predicate.Value, f.whole.Ops[i].Guard[k].Predicate.Value)
+			f.same(i, guard.Predicate.Value, f.whole.Ops[f.number[i]].Guard[k].Predicate.Value)
 		}
 	}
 	for k, o := range op.In {
@@ -288,16 +312,16 @@ func (f *follower) op(group, i, instance int) {
 		case o.Value != graph.NoValue:
 			f.read("an operand of", i, o, instance, &f.p.Lowered.Steps[i], group)
 			if f.whole != nil {
-				f.same(i, o.Value, f.whole.Ops[i].In[k].Value)
+				f.same(i, o.Value, f.whole.Ops[f.number[i]].In[k].Value)
 			}
-		case f.whole != nil && f.whole.Ops[i].In[k].Value != graph.NoValue:
+		case f.whole != nil && f.whole.Ops[f.number[i]].In[k].Value != graph.NoValue:
 			if !slices.ContainsFunc(f.p.Gathers, func(x plan.Gather) bool { return x.Op == i }) {
 				f.t.Fatalf("op %d lacks operand %d\n%v", i, k, f.p)
 			}
 		}
 	}
 	for _, id := range op.Out {
-		f.write(id, instance, id)
+		f.write(id, instance, f.originOf(id))
 	}
 }
 

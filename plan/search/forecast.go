@@ -72,6 +72,7 @@ func forecast(p *plan.Plan, r cost.Rates) {
 		group := &p.Groups[i]
 		f.ComputeSeconds += group.Seconds * float64(p.Instances)
 		f.SwapSeconds += group.SwapSeconds * float64(p.Instances)
+		f.AgainSeconds += group.AgainSeconds * float64(p.Instances)
 		if group.Paged() && !group.OnHost {
 			f.LoadSeconds += group.LoadSeconds
 			copied += cachedSeconds(r, p.Target, group)

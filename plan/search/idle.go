@@ -16,12 +16,15 @@ import (
 // is little to choose from, all choices are looked at then that may copy less.
 func chooseWaits(live []int64, waits []wait, targetBytes int64) []wait {
 	c := chooser{live, waits, targetBytes}
-	// Nothing is better than what is alive if all wait that can.
-	least := slices.Clone(live)
+	// Nothing is better than what is alive if all wait that can. What is computed anew may keep others for longer.
+	least, plain := slices.Clone(live), slices.Clone(live)
 	for i := range waits {
 		waits[i].leave(least, -1)
+		if !slices.ContainsFunc(waits[i].frees, func(r relief) bool { return r.bytes < 0 }) {
+			waits[i].leave(plain, -1)
+		}
 	}
-	c.target = max(targetBytes, slices.Max(least))
+	c.target = max(targetBytes, min(slices.Max(least), slices.Max(plain)))
 	var best []wait
 	for _, list := range [][]wait{c.largest(), c.cheapest(), c.longest()} {
 		list = c.needed(list)
@@ -73,10 +76,7 @@ func (c chooser) fewest(best []wait) []wait {
 			if could < live[op]-c.target {
 				break
 			}
-			copies := 2 * w.bytes
-			if slices.ContainsFunc(list, func(l wait) bool { return l.value == w.value }) {
-				copies = w.bytes
-			}
+			copies := w.copies(list)
 			state[k], list = taken, append(list, *w)
 			w.leave(live, -1)
 			try(bytes + copies)
@@ -92,16 +92,33 @@ func (c chooser) fewest(best []wait) []wait {
 	return best
 }
 
-// swapCopies is how many bytes waits copy: what waits more than once leaves once, and comes back every time.
+// swapCopies is how many bytes waits copy: what waits more than once leaves once, and comes back every time. What is computed anew
+// counts for what could be copied meanwhile.
 func swapCopies(list []wait) int64 {
 	var n int64
 	for i := range list {
-		n += list[i].bytes
-		if !slices.ContainsFunc(list[:i], func(w wait) bool { return w.value == list[i].value }) {
-			n += list[i].bytes
-		}
+		n += list[i].copies(list[:i])
 	}
 	return n
+}
+
+// copies is how many bytes a wait copies beside others.
+func (w *wait) copies(others []wait) int64 {
+	if w.again != nil {
+		return 2 * w.again.cost
+	}
+	if slices.ContainsFunc(others, func(o wait) bool { return o.value == w.value && o.again == nil }) {
+		return w.bytes
+	}
+	return 2 * w.bytes
+}
+
+// cost is how many bytes it copies each way, or could meanwhile.
+func (w *wait) cost() int64 {
+	if w.again != nil {
+		return w.again.cost
+	}
+	return w.bytes
 }
 
 // A chooser has what a choice depends on.
@@ -154,7 +171,7 @@ func (c chooser) cheapest() []wait {
 	return c.fromTheTop(slices.Clone(c.waits), func(list []int, live []int64) int {
 		best, most := list[0], -1.0
 		for _, k := range list {
-			if share := c.waits[k].useful(live, c.target) / float64(c.waits[k].bytes); share > most {
+			if share := c.waits[k].useful(live, c.target) / float64(c.waits[k].cost()); share > most {
 				best, most = k, share
 			}
 		}
@@ -246,7 +263,7 @@ func (c chooser) needed(list []wait) []wait {
 		list[i].leave(live, -1)
 	}
 	bound := max(c.target, slices.Max(live))
-	slices.SortStableFunc(list, func(a, b wait) int { return cmp.Compare(b.bytes, a.bytes) })
+	slices.SortStableFunc(list, func(a, b wait) int { return cmp.Compare(b.cost(), a.cost()) })
 	return slices.DeleteFunc(list, func(w wait) bool {
 		w.leave(live, 1)
 		for _, s := range w.frees {

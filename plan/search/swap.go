@@ -23,8 +23,10 @@ type wait struct {
 	// bytes are copied, each way. size is what it takes while it is idle, and what it takes besides in the two steps,
 	// where each has one instance's bytes only while that instance passes.
 	bytes, size int64
-	// frees are where less is alive while it waits.
+	// frees are where less is alive while it waits, or, where the bytes are negative, more.
 	frees []relief
+	// again, where it is set, says that it does not wait anywhere but is computed anew.
+	again *again
 }
 
 // A relief is a run of ops, [first, end), and how many bytes fewer are alive there.
@@ -136,7 +138,14 @@ func (d *draft) withWaits(chosen []wait, steps []step) (e *draft, fits bool) {
 			return nil, false
 		}
 	}
-	e = newDraft(&graph.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
+	l, seconds := &graph.Lowered{Graph: s.g, Steps: d.l.Steps}, d.seconds
+	if len(s.from) > len(seconds) {
+		l.Steps, seconds = make([]graph.Step, len(s.from)), make([]float64, len(s.from))
+		for i, k := range s.from {
+			l.Steps[i], seconds[i] = d.l.Steps[k], d.seconds[k]
+		}
+	}
+	e = newDraft(l, s.groups, d.o, seconds)
 	e.whole, e.origin = true, s.origin
 	e.stay(d.always)
 	e.base.SplitBytes, e.base.Cuts, e.base.SwapBytes = d.base.SplitBytes, d.base.Cuts, s.hostBytes
@@ -243,6 +252,7 @@ func (d *draft) waits(steps []step) []wait {
 		never[u.Operand.Value] = true
 	}
 	var list []wait
+	r := d.recomputing(steps)
 	for id := range g.Values {
 		place := &d.base.Places[id]
 		if never[id] || len(used[id]) < 2 {
@@ -259,6 +269,9 @@ func (d *draft) waits(steps []step) []wait {
 				w.size += freed
 				w.free(steps[from].first, steps[from].end, freed)
 				w.free(steps[to].first, steps[to].end, freed)
+			}
+			if again := r.insteadOf(graph.ValueID(id), steps[from], steps[to], len(used[id]) == 2); again != nil {
+				w.again, w.frees = again, again.frees
 			}
 			if len(w.frees) > 0 {
 				list = append(list, w)
@@ -282,12 +295,25 @@ type swapper struct {
 	// origin is which group of the graph before it was split each group is of, groupOf which group each step is of.
 	origin, groupOf []int
 	hostBytes       int64
+	// from has the op of the graph before that each op is, or is computed as anew.
+	from []int
+	// names are the numbers that a value has one after the other.
+	names map[graph.ValueID][]naming
+}
+
+// A naming is the number that a value has for those ops that read it from an op on.
+type naming struct {
+	from int
+	id   graph.ValueID
 }
 
 // cut cuts the groups of a draft where something leaves or comes back.
 func (s *swapper) cut(d *draft, chosen []wait, steps []step) {
 	border := make(map[int]bool) // by op
 	for _, w := range chosen {
+		if w.again != nil {
+			continue
+		}
 		border[steps[w.from].end], border[steps[w.to].first] = true, true
 	}
 	for _, step := range steps {
@@ -322,56 +348,40 @@ func (d *draft) rename(chosen []wait, steps []step, again bool) *swapper {
 	g.Ops = slices.Clone(g.Ops)
 	s.g = &g
 	slices.SortFunc(chosen, func(a, b wait) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.from, b.from)) })
-	now := make(map[graph.ValueID]graph.ValueID)
+	s.names = make(map[graph.ValueID][]naming)
+	readers := readersOf(&g, chosen)
 	fresh := make([]bool, len(g.Ops)) // whose operands are copies
-	readers := make(map[graph.ValueID][]int)
-	for _, w := range chosen {
-		readers[w.value] = nil
-	}
-	for i := range g.Ops {
-		for _, o := range g.Ops[i].In {
-			if list, waits := readers[o.Value]; waits && (len(list) == 0 || list[len(list)-1] != i) {
-				readers[o.Value] = append(list, i)
-			}
-		}
-	}
 	var hosted []item
+	lastOf := make(map[graph.ValueID]int) // what of hosted is a value's
 	type place struct{ hosted, group, index int }
 	var ins, outs []place // in the lists of the groups
 	for _, w := range chosen {
-		before, ok := now[w.value]
-		if !ok {
-			before = w.value
-		}
+		before := s.name(w.value, len(g.Ops))
 		v := g.Values[w.value]
 		after := graph.ValueID(len(g.Values))
 		g.Values = append(g.Values, graph.Value{Name: v.Name, DType: v.DType, Shape: v.Shape})
-		now[w.value] = after
-		stride := plan.AlignUp(v.Bytes(), d.o.Target.AlignBytes)
 		from, to := s.groupOf[w.from], s.groupOf[w.to]
 		out, in := &s.groups[from], &s.groups[to]
-		if ok && !again {
-			hosted[len(hosted)-1].last = to
+		first := in.First
+		if w.again != nil {
+			first = w.again.before
 		} else {
-			id := len(hosted)
-			hosted = append(hosted, item{id: id, first: from, last: to, bytes: stride * int64(d.o.Instances)})
-			outs = append(outs, place{id, from, len(out.SwapOut)})
-			out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Bytes: v.Bytes(), Stride: stride})
-		}
-		ins = append(ins, place{len(hosted) - 1, to, len(in.SwapIn)})
-		in.SwapIn = append(in.SwapIn, plan.Swap{Value: after, Bytes: v.Bytes(), Stride: stride})
-		for _, i := range readers[w.value] {
-			if i < in.First {
-				continue
+			stride := plan.AlignUp(v.Bytes(), d.o.Target.AlignBytes)
+			if id, left := lastOf[w.value]; left && !again {
+				hosted[id].last = to
+			} else {
+				lastOf[w.value] = len(hosted)
+				outs = append(outs, place{len(hosted), from, len(out.SwapOut)})
+				hosted = append(hosted, item{id: len(hosted), first: from, last: to, bytes: stride * int64(d.o.Instances)})
+				out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Bytes: v.Bytes(), Stride: stride})
 			}
-			for o := range g.Ops[i].In {
-				if g.Ops[i].In[o].Value != before {
-					continue
-				}
-				if !fresh[i] {
-					g.Ops[i].In, fresh[i] = slices.Clone(g.Ops[i].In), true
-				}
-				g.Ops[i].In[o].Value = after
+			ins = append(ins, place{lastOf[w.value], to, len(in.SwapIn)})
+			in.SwapIn = append(in.SwapIn, plan.Swap{Value: after, Bytes: v.Bytes(), Stride: stride})
+		}
+		s.names[w.value] = append(s.names[w.value], naming{first, after})
+		for _, i := range readers[w.value] {
+			if i >= first {
+				fresh[i] = rewire(&g.Ops[i], before, after, fresh[i])
 			}
 		}
 	}
@@ -386,5 +396,47 @@ func (d *draft) rename(chosen []wait, steps []step, again bool) *swapper {
 	for _, at := range ins {
 		s.groups[at.group].SwapIn[at.index].Offset = offsets[at.hosted]
 	}
+	s.from = s.insert(chosen)
 	return s
+}
+
+// readersOf lists the ops that read each of the values that wait, in order.
+func readersOf(g *graph.Graph, chosen []wait) map[graph.ValueID][]int {
+	readers := make(map[graph.ValueID][]int)
+	for _, w := range chosen {
+		readers[w.value] = nil
+	}
+	for i := range g.Ops {
+		for _, o := range g.Ops[i].In {
+			if list, waits := readers[o.Value]; waits && (len(list) == 0 || list[len(list)-1] != i) {
+				readers[o.Value] = append(list, i)
+			}
+		}
+	}
+	return readers
+}
+
+// rewire has an op read a value under another number. Fresh says that its operands are a copy already, and so does the result.
+func rewire(op *graph.Op, before, after graph.ValueID, fresh bool) bool {
+	for o := range op.In {
+		if op.In[o].Value != before {
+			continue
+		}
+		if !fresh {
+			op.In, fresh = slices.Clone(op.In), true
+		}
+		op.In[o].Value = after
+	}
+	return fresh
+}
+
+// name returns the number that a value has for an op.
+func (s *swapper) name(id graph.ValueID, op int) graph.ValueID {
+	now := id
+	for _, n := range s.names[id] {
+		if n.from <= op {
+			now = n.id
+		}
+	}
+	return now
 }

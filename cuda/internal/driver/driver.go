@@ -214,6 +214,9 @@ type Attribute int
 // The attributes that are asked for.
 const (
 	Multiprocessors        Attribute = 16
+	PCIBus                 Attribute = 33
+	PCIDevice              Attribute = 34
+	PCIDomain              Attribute = 50
 	ComputeCapabilityMajor Attribute = 75
 	ComputeCapabilityMinor Attribute = 76
 )
