@@ -48,8 +48,8 @@ type Options struct {
 	// narrower one than the model's weights rounds; int8 does so to 255 steps for the row of a token in a head, with a scale.
 	KV tensor.DType
 	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
-	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
-	// the same.
+	// more than one: 0 is as many as make it faster, by the plan and by what passes take, and none where experts are read as they
+	// are needed; [NoSpeculation] is none. The text is the same.
 	Speculate int
 	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
 	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
@@ -259,6 +259,9 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	if err != nil {
 		e.session.Close()
 		return nil, err
+	}
+	if len(p.Experts) > 0 && opts.Speculate == 0 { // each row more needs other experts, which are read: guessing costs more than it gives
+		e.ahead.limit = 0
 	}
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	go e.loop()
