@@ -59,8 +59,7 @@ func (w *Writer) Beam(ctx context.Context, r TextRequest, b Beams) ([]TextFound,
 	case len(r.Schema) > 0 || r.Grammar != "":
 		return nil, &RequestError{"Schema", "bounds one text, and a beam search follows several"}
 	}
-	var err error
-	if r.Request.Prompt, err = w.Tokens(r); err != nil {
+	if err := w.begin(ctx, &r); err != nil {
 		return nil, err
 	}
 	r.Request.End = w.end(r)
@@ -102,7 +101,7 @@ type beamSearch struct {
 }
 
 // Beam follows several texts at once and returns those that ended, the best first, as many as are followed at most. It takes of a
-// request its prompt, its adapter, how many tokens there are to be, and what ends a text. Each step is a pass in which every text
+// request its prompt, its source, its adapter, how many tokens there are to be, what ends a text, and which tokens may not follow. Each step is a pass in which every text
 // has the rows that do not lie in whole blocks yet, sixteen at most; other requests share it.
 func (e *Engine) Beam(ctx context.Context, r Request, b Beams) ([]Found, error) {
 	s, err := e.beamSearch(r, b)
@@ -160,10 +159,10 @@ func (e *Engine) beamSearch(r Request, b Beams) (*beamSearch, error) {
 	return s, nil
 }
 
-// plain reports whether the most likely token is taken, as the model gives it.
+// plain reports whether the most likely token is taken, as the model gives it, of those that may follow.
 func (s *Sampling) plain() bool {
 	return (s.RepetitionPenalty == 0 || s.RepetitionPenalty == 1) && s.PresencePenalty == 0 && s.FrequencyPenalty == 0 &&
-		s.NoRepeatNgram == 0 && len(s.BadWords) == 0 && s.MinTokens == 0 && len(s.Suppress) == 0 && s.Temperature == 0
+		len(s.Bias) == 0 && s.Temperature == 0
 }
 
 // candidates returns the most likely texts that are a token longer, the best first.
@@ -176,11 +175,12 @@ func (e *Engine) candidates(ctx context.Context, s *beamSearch) ([]beam, error) 
 	}()
 	for _, x := range s.running {
 		q, err := e.sequence(ctx, Request{
-			Prompt: x.tokens, Source: s.r.Source, MaxTokens: 1, Logprobs: s.keep, Adapter: s.r.Adapter,
+			Prompt: x.tokens, Source: s.r.Source, MaxTokens: 1, Logprobs: s.keep, Adapter: s.r.Adapter, End: s.r.End, Sampling: s.r.Sampling,
 		})
 		if err != nil {
 			return nil, err
 		}
+		q.sampler.prompt, q.sampler.most, q.sampler.bans = len(s.r.Prompt), s.most, true
 		list = append(list, q)
 	}
 	// They come together, so that one pass has them all.

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Defaults are what a folder says of how its model is meant to write.
@@ -21,6 +24,24 @@ type Defaults struct {
 	Sampling Sampling
 	// MaxTokens is how many are written where nobody says, 0 where the folder does not say either.
 	MaxTokens int
+	// Start are the tokens that a decoder begins with, of a model that reads a source before it writes; nil of others. Of one that
+	// reads speech they are those before the language.
+	Start []int
+	// Beams is how many texts the folder wants to be followed ([Writer.Beam]), 0 where it does not say.
+	Beams int
+	// Speech says more of how a decoder begins that writes what was spoken; nil of others.
+	Speech *Speech
+}
+
+// A Speech says how a decoder begins that writes what was spoken: Whisper's.
+type Speech struct {
+	// Languages are the tokens of the languages, by their codes; none of a model that knows one.
+	Languages map[string]int
+	// Language is the token of the one that the folder names, −1 where it has the model tell.
+	Language int
+	// Behind are the tokens behind the language: of a task, where the folder names one, and that no times are wanted. Named are those
+	// behind a language that the caller names: there the task is to write down, and not to translate, unless the folder says so.
+	Behind, Named []int
 }
 
 // A ConfigError says what is wrong with generation_config.json or config.json.
@@ -50,7 +71,7 @@ func FolderDefaults(folder string) (Defaults, error) {
 			return d, err
 		}
 		for key, raw := range all {
-			if file == "config.json" && key != "eos_token_id" && key != "bos_token_id" {
+			if file == "config.json" && !slices.Contains(modelKeys, key) {
 				continue // sampling is not the model's
 			}
 			if string(raw) != "null" || file != "config.json" {
@@ -65,6 +86,7 @@ func FolderDefaults(folder string) (Defaults, error) {
 	}
 	d.MaxTokens = r.count("max_new_tokens")
 	s := &d.Sampling
+	s.SuppressFirst, s.ForceEnd = r.tokens("begin_suppress_tokens"), r.tokens("forced_eos_token_id")
 	s.RepetitionPenalty = r.number("repetition_penalty", 0, 0, math.MaxFloat32)
 	s.NoRepeatNgram = r.count("no_repeat_ngram_size")
 	s.MinTokens = r.count("min_new_tokens")
@@ -82,7 +104,82 @@ func FolderDefaults(folder string) (Defaults, error) {
 		s.MinP = r.number("min_p", 0, 0, 1)
 		s.Typical = r.number("typical_p", 0, 0, 1)
 	}
+	r.decoder(&d)
 	return d, r.err
+}
+
+// modelKeys are the entries of config.json that are looked at.
+var modelKeys = []string{"eos_token_id", "bos_token_id", "decoder_start_token_id", "is_encoder_decoder", "forced_eos_token_id", "forced_bos_token_id"}
+
+// decoder reads how a model begins that reads a source. Lengths count its beginning then.
+func (r *configReader) decoder(d *Defaults) {
+	var reads bool
+	if r.read("is_encoder_decoder", &reads); !reads {
+		return
+	}
+	if d.Start = r.tokens("decoder_start_token_id"); len(d.Start) == 0 && d.Begin >= 0 {
+		d.Start = []int{d.Begin}
+	}
+	d.Sampling.ForceFirst = r.tokens("forced_bos_token_id")
+	d.Beams = r.count("num_beams")
+	if n := r.count("max_length"); d.MaxTokens == 0 && n > len(d.Start) {
+		d.MaxTokens = n - len(d.Start)
+	}
+	if n := r.count("min_length"); d.Sampling.MinTokens == 0 {
+		d.Sampling.MinTokens = max(n-len(d.Start), 0)
+	}
+	d.Speech = r.speech()
+	if n := r.count("max_length"); d.Speech != nil && r.count("max_new_tokens") == 0 {
+		d.MaxTokens = n // of which the beginning takes none
+	}
+}
+
+// speech reads how a decoder begins that writes what was spoken, nil of others.
+func (r *configReader) speech() *Speech {
+	silent := r.tokens("no_timestamps_token_id")
+	if len(silent) == 0 {
+		return nil
+	}
+	s := &Speech{Language: -1}
+	var languages, tasks map[string]int
+	var forced [][2]*int
+	var task string
+	r.read("lang_to_id", &languages)
+	r.read("task_to_id", &tasks)
+	r.read("forced_decoder_ids", &forced)
+	r.read("task", &task)
+	if len(languages) > 0 {
+		s.Languages = make(map[string]int)
+		for name, id := range languages { // <|en|>
+			s.Languages[strings.TrimSuffix(strings.TrimPrefix(name, "<|"), "|>")] = id
+		}
+	}
+	for i, pair := range forced {
+		at, id := pair[0], pair[1]
+		switch {
+		case at == nil || *at != i+1:
+			r.fail("forced_decoder_ids", "are not of one place after the other")
+		case id == nil:
+		case i == 0 && len(languages) > 0:
+			s.Language = *id
+		default:
+			s.Behind = append(s.Behind, *id)
+		}
+	}
+	isTask := func(id int) bool { return slices.Contains(slices.Collect(maps.Values(tasks)), id) }
+	if id, ok := tasks[task]; ok {
+		s.Behind = append(slices.DeleteFunc(s.Behind, isTask), id)
+	}
+	s.Named = slices.Clone(s.Behind)
+	if id, ok := tasks["transcribe"]; ok && !slices.ContainsFunc(s.Named, isTask) {
+		s.Named = append(s.Named, id)
+	}
+	for _, list := range []*[]int{&s.Behind, &s.Named} {
+		if n := len(*list); n == 0 || (*list)[n-1] != silent[0] {
+			*list = append(*list, silent[0])
+		}
+	}
+	return s
 }
 
 // readConfig returns the entries of a file, none where there is no such file.

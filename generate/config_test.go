@@ -60,3 +60,45 @@ func TestBadDefaults(t *testing.T) {
 		}
 	}
 }
+
+// TestSpeechBegins: a decoder of speech begins with the language that is named, or heard, with a task where one is said, and with no
+// times; forced tokens of older files count.
+func TestSpeechBegins(t *testing.T) {
+	const config = `{"is_encoder_decoder": true, "decoder_start_token_id": 50, "max_length": 90}`
+	const silent = `"no_timestamps_token_id": 63`
+	const tasks = `, "lang_to_id": {"<|en|>": 51, "<|de|>": 52}, "task_to_id": {"transcribe": 59, "translate": 58}`
+	languages := map[string]int{"en": 51, "de": 52}
+	for text, want := range map[string]*Speech{
+		`{}`:               nil,
+		`{` + silent + `}`: {Language: -1, Behind: []int{63}, Named: []int{63}},
+		`{` + silent + `, "forced_decoder_ids": [[1, 63]]}`:                    {Language: -1, Behind: []int{63}, Named: []int{63}},
+		`{` + silent + tasks + `}`:                                             {languages, -1, []int{63}, []int{59, 63}},
+		`{` + silent + tasks + `, "forced_decoder_ids": [[1, null], [2, 59]]}`: {languages, -1, []int{59, 63}, []int{59, 63}},
+		`{` + silent + tasks + `, "forced_decoder_ids": [[1, 52], [2, 58]]}`:   {languages, 52, []int{58, 63}, []int{58, 63}},
+		`{` + silent + tasks + `, "task": "translate"}`:                        {languages, -1, []int{58, 63}, []int{58, 63}},
+	} {
+		d, err := FolderDefaults(folder(t, map[string]string{"config.json": config, "generation_config.json": text}))
+		if err != nil || !reflect.DeepEqual(d.Speech, want) || !reflect.DeepEqual(d.Start, []int{50}) {
+			t.Errorf("%s: %+v, %v, %v", text, d.Speech, d.Start, err)
+		}
+	}
+	var wrong *ConfigError
+	files := map[string]string{"config.json": config, "generation_config.json": `{` + silent + `, "forced_decoder_ids": [[2, 63]]}`}
+	if _, err := FolderDefaults(folder(t, files)); !errors.As(err, &wrong) {
+		t.Errorf("a place that is left out: %v", err)
+	}
+}
+
+// TestDecoderDefaults: lengths of a model that reads a source count how its decoder begins, and what is forced is read.
+func TestDecoderDefaults(t *testing.T) {
+	d, err := FolderDefaults(folder(t, map[string]string{
+		"config.json":            `{"is_encoder_decoder": true, "decoder_start_token_id": 2, "eos_token_id": 2, "forced_eos_token_id": 2}`,
+		"generation_config.json": `{"forced_bos_token_id": 7, "max_length": 142, "min_length": 56, "num_beams": 4, "begin_suppress_tokens": [9]}`,
+	}))
+	want := Defaults{Begin: -1, End: []int{2}, Start: []int{2}, MaxTokens: 141, Beams: 4, Sampling: Sampling{
+		MinTokens: 55, ForceFirst: []int{7}, ForceEnd: []int{2}, SuppressFirst: []int{9},
+	}}
+	if err != nil || !reflect.DeepEqual(d, want) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}

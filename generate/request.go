@@ -165,6 +165,7 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		tokens:  append(make([]int, 0, most), r.Prompt...),
 		sampler: newSampler(r, e.vocabulary), hope: hope,
 	}
+	s.sampler.most = most
 	if e.draft != nil {
 		s.drafter = newSampler(draftRequest(r), e.vocabulary)
 	}

@@ -27,6 +27,11 @@ type Sampling struct {
 	MinTokens int
 	// Suppress are tokens that are not written.
 	Suppress []int
+	// ForceFirst, where there are some, are the tokens of which one is the first. SuppressFirst are those that are not the first, or
+	// the first behind one that is forced.
+	ForceFirst, SuppressFirst []int
+	// ForceEnd, where there are some, are the tokens of which one is the last, where nothing has ended the text before.
+	ForceEnd []int
 	// Temperature divides the logits before a token is drawn; 0 draws none, and takes the most likely.
 	Temperature float64
 	// TopK leaves the K most likely tokens, TopP the most likely ones that have the probability P together, MinP those that
@@ -66,7 +71,7 @@ func (s *Sampling) check(vocabulary int) error {
 			return wrong("Bias", "has %v for token %d, and the model has %d", x, id, vocabulary)
 		}
 	}
-	for _, id := range slices.Concat(append(s.BadWords, s.Suppress)...) {
+	for _, id := range slices.Concat(append(s.BadWords[:len(s.BadWords):len(s.BadWords)], s.Suppress, s.ForceFirst, s.SuppressFirst, s.ForceEnd)...) {
 		if id < 0 || id >= vocabulary {
 			return wrong("BadWords", "have token %d, and the model has %d", id, vocabulary)
 		}
@@ -76,7 +81,11 @@ func (s *Sampling) check(vocabulary int) error {
 
 // A sampler chooses the tokens of a request.
 type sampler struct {
-	r       Request
+	r Request
+	// prompt is how many tokens come before those that are written, most how many there may be in all.
+	prompt, most int
+	// bans has the tokens that it may not choose left out of those that are likely, and gives one that is forced for certain.
+	bans    bool
 	scores  []float32
 	allowed []uint64
 	order   []int32
@@ -86,7 +95,7 @@ type sampler struct {
 }
 
 func newSampler(r Request, vocabulary int) *sampler {
-	s := &sampler{r: r, scores: make([]float32, vocabulary), written: make(map[int]int), seen: make(map[int]bool)}
+	s := &sampler{r: r, prompt: len(r.Prompt), most: math.MaxInt, scores: make([]float32, vocabulary), written: make(map[int]int), seen: make(map[int]bool)}
 	for _, id := range r.Prompt {
 		s.seen[id] = true
 	}
@@ -119,6 +128,9 @@ func (s *sampler) next(tokens []int, logits []float32) (Token, error) {
 	t := Token{ID: id}
 	if s.r.Logprobs > 0 {
 		t.Logprob, t.Top = s.likely(id, logits)
+		if s.bans && s.forced(len(tokens)) != nil {
+			t.Top = []Candidate{{ID: id}}
+		}
 	}
 	if s.r.Constraint != nil {
 		return t, s.r.Constraint.Accept(id)
@@ -161,13 +173,26 @@ func (s *sampler) process(tokens []int) error {
 			s.scores[word[n]] = lowest
 		}
 	}
-	if len(tokens)-len(s.r.Prompt) < o.MinTokens {
+	if len(tokens)-s.prompt < o.MinTokens {
 		for _, id := range s.r.End {
 			s.scores[id] = lowest
 		}
 	}
 	for _, id := range o.Suppress {
 		s.scores[id] = lowest
+	}
+	if len(tokens) == s.prompt+min(len(o.ForceFirst), 1) {
+		for _, id := range o.SuppressFirst {
+			s.scores[id] = lowest
+		}
+	}
+	if forced := s.forced(len(tokens)); forced != nil {
+		for id := range s.scores {
+			s.scores[id] = lowest
+		}
+		for _, id := range forced {
+			s.scores[id] = 0
+		}
 	}
 	if s.r.Constraint == nil {
 		return nil
@@ -182,6 +207,17 @@ func (s *sampler) process(tokens []int) error {
 		if s.allowed[id/64]>>(id%64)&1 == 0 {
 			s.scores[id] = lowest
 		}
+	}
+	return nil
+}
+
+// forced are the tokens of which one has to be behind so many, nil where others may be.
+func (s *sampler) forced(tokens int) []int {
+	switch o := &s.r.Sampling; {
+	case tokens == s.most-1 && len(o.ForceEnd) > 0:
+		return o.ForceEnd
+	case tokens == s.prompt && len(o.ForceFirst) > 0:
+		return o.ForceFirst
 	}
 	return nil
 }
@@ -357,6 +393,9 @@ func (s *sampler) likely(id int, logits []float32) (float64, []Candidate) {
 	list := make([]Candidate, 0, n+1)
 	for i, x := range logits {
 		c := Candidate{i, float64(x) - norm}
+		if s.bans && s.scores[i] == lowest {
+			continue
+		}
 		if len(list) == n && c.Logprob <= list[n-1].Logprob {
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +41,9 @@ type TextRequest struct {
 	// Chat says more of what the template renders: tools, documents, variables. Its Messages go before those above where
 	// there are any.
 	Chat template.Request
+	// Language is the code of the language that is spoken ("en"), for models that write what was spoken and know several; "" has the
+	// model tell.
+	Language string
 	// Stop are texts before which the text ends.
 	Stop []string
 	// Keep are special tokens, as they are spelt, that are written as text all the same: those that begin a call of a tool.
@@ -162,7 +167,7 @@ func (t *Text) Render(r TextRequest) (string, error) {
 	return t.chat.Render(chat, template.Options{})
 }
 
-// Tokens returns the tokens of a request's prompt.
+// Tokens returns the tokens of a request's prompt, or those of the source of a model that reads one.
 func (t *Text) Tokens(r TextRequest) ([]int, error) {
 	options := tokenizer.Options{AddSpecial: true}
 	text := r.Prompt
@@ -187,6 +192,19 @@ func (t *Text) Tokens(r TextRequest) ([]int, error) {
 	return ids, nil
 }
 
+// Room returns how large a context has to be for a prompt of so many tokens and as many to be written as given: together, or of a
+// model that reads a source for the one as for the other.
+func (t *Text) Room(prompt, written int) int {
+	if len(t.defaults.Start) == 0 {
+		return prompt + written
+	}
+	begin := len(t.defaults.Start)
+	if s := t.defaults.Speech; s != nil {
+		begin += 1 + len(s.Named)
+	}
+	return max(prompt, begin+written)
+}
+
 // A Piece is text that is certain, and the tokens that begin in it.
 type Piece struct {
 	Text string
@@ -209,11 +227,8 @@ func (w *Writer) Write(ctx context.Context, r TextRequest, got func(piece string
 // Pieces is Write for who wants to know the tokens of each piece. Where [TextRequest.Request] has a prompt of tokens and there
 // is no text, they are the prompt.
 func (w *Writer) Pieces(ctx context.Context, r TextRequest, got func(Piece) error) (*TextResult, error) {
-	if !r.isTokens() {
-		var err error
-		if r.Request.Prompt, err = w.Tokens(r); err != nil {
-			return nil, err
-		}
+	if err := w.begin(ctx, &r); err != nil {
+		return nil, err
 	}
 	r.Request.End = w.end(r)
 	if slices.Contains(r.Stop, "") {
@@ -245,6 +260,84 @@ func (w *Writer) Pieces(ctx context.Context, r TextRequest, got func(Piece) erro
 	text := out.text.String()
 	return &TextResult{Result: *result, Text: text, Incomplete: bounds != nil && !bounds.complete(text)}, err
 }
+
+// begin makes the tokens of a request's prompt, or the source of a model that reads one and how the decoder begins.
+func (w *Writer) begin(ctx context.Context, r *TextRequest) error {
+	q := &r.Request
+	if w.engine.Source() == 0 {
+		if r.isTokens() {
+			return nil
+		}
+		var err error
+		q.Prompt, err = w.Tokens(*r)
+		return err
+	}
+	if q.Source == nil {
+		ids, err := w.Tokens(*r)
+		if err != nil {
+			return err
+		}
+		q.Source = &Source{Tokens: ids}
+	}
+	if len(q.Prompt) > 0 {
+		return nil
+	}
+	if len(w.defaults.Start) == 0 {
+		return &RequestError{"Prompt", "is empty, and the model's files do not say with which token its decoder begins"}
+	}
+	q.Prompt = w.defaults.Start
+	if w.defaults.Speech == nil {
+		return nil
+	}
+	return w.beginSpeech(ctx, r)
+}
+
+// beginSpeech adds to a decoder's beginning the language, where there are several, and what stands behind it.
+func (w *Writer) beginSpeech(ctx context.Context, r *TextRequest) error {
+	q, speech := &r.Request, w.defaults.Speech
+	prompt := slices.Clone(q.Prompt)
+	behind := speech.Behind
+	if len(speech.Languages) > 0 {
+		language, known := speech.Languages[r.Language]
+		switch {
+		case known:
+			behind = speech.Named
+		case r.Language == "" && speech.Language >= 0:
+			language = speech.Language
+		case r.Language == "":
+			all := slices.Collect(maps.Values(speech.Languages))
+			heard, err := w.engine.Generate(ctx, Request{Prompt: prompt, Source: q.Source, MaxTokens: 1, Constraint: oneOf(all)}, nil)
+			if err != nil {
+				return err
+			}
+			language = heard.Tokens[0]
+		default:
+			return &RequestError{"Language", fmt.Sprintf("is %.20q, which the model does not know", r.Language)}
+		}
+		prompt = append(prompt, language)
+	} else if r.Language != "" {
+		return &RequestError{"Language", "is given, and the model knows one"}
+	}
+	q.Prompt = append(prompt, behind...)
+	return nil
+}
+
+// oneOf is a constraint that leaves some tokens.
+type oneOf []int
+
+// Mask implements [Constraint].
+func (o oneOf) Mask(allowed []uint64) error {
+	clear(allowed)
+	for _, id := range o {
+		if id >= 0 && id/64 < len(allowed) {
+			allowed[id/64] |= 1 << (id % 64)
+		}
+	}
+	return nil
+}
+
+// Accept implements [Constraint].
+func (o oneOf) Accept(int) error { return nil }
 
 // end are the tokens that end the answer to a request.
 func (t *Text) end(r TextRequest) []int {

@@ -17,15 +17,18 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/text/template"
 	"github.com/optimem/optimem/text/tokenizer"
 )
 
 const generateLong = `Go on with a text. MODEL is a Hugging Face folder of a causal language model, with its tokenizer, or a GGUF
-file of one. The text comes as it is written, on standard output. A model with a chat template takes PROMPT as a user's message and answers; --raw goes on
+file of one; or the folder of a model that reads a text and writes another (T5, BART, mBART, Pegasus, Marian), which PROMPT is, or
+that writes what is spoken (Whisper), of features (--sound). The text comes as it is written, on standard output. A model with a chat template takes PROMPT as a user's message and answers; --raw goes on
 with the prompt itself. Without PROMPT, standard input is the prompt.
 
 The same seed gives the same text in every mode, budget, number of threads and beside whatever other prompts. What is
@@ -38,6 +41,8 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate ./gpt2 --raw "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 7
   optimem generate ./Qwen3-4B "Describe Oslo." --schema city.json
   optimem generate ./gpt2 --raw "The meaning of life is" --beams 5 -n 3
+  optimem generate ./flan-t5-small "translate English to German: The house is small."
+  optimem generate ./whisper-tiny --sound features.npy --language en
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
 func (c *commandLine) generateCommand() *cobra.Command {
@@ -65,9 +70,11 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
 	flags.BoolVar(&g.raw, "raw", false, "go on with the prompt itself, without the chat template")
+	flags.StringVar(&g.sound, "sound", "", "write what is spoken in a `FILE` of NumPy's: the features that a model of sounds reads")
+	flags.StringVar(&g.language, "language", "", "--sound: the `CODE` of the language, such as en (default: what the model hears)")
 	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, …")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
-	grouped(flags, writingGroup, "prompt", "raw", "batch", "output")
+	grouped(flags, writingGroup, "prompt", "raw", "sound", "language", "batch", "output")
 	g.writingFlags(cmd)
 	g.several.define(cmd)
 	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
@@ -81,6 +88,8 @@ type generating struct {
 	args       []string
 	promptFile string
 	raw        bool
+	sound      string
+	language   string
 	several    severalFlags
 	batchFile  string
 	output     string
@@ -94,6 +103,10 @@ func (g *generating) check() error {
 	switch {
 	case g.batchFile != "" && (len(g.args) > 0 || g.promptFile != ""):
 		return g.usage("", "--batch has the prompts: there is no place for another")
+	case g.sound != "" && (len(g.args) > 0 || g.promptFile != "" || g.batchFile != ""):
+		return g.usage("", "--sound is what the model reads: there is no place for a prompt")
+	case g.sound == "" && g.language != "":
+		return g.usage("", "--language is for --sound")
 	case g.batchFile == "" && g.output != "":
 		return g.usage("", "-o is for --batch: an answer by itself goes to standard output")
 	case len(g.args) > 0 && g.promptFile != "":
@@ -116,29 +129,27 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if g.batchFile != "" {
 		return g.answerFile(ctx)
 	}
-	prompt, err := g.prompt()
+	r, tokens, err := g.read()
 	if err != nil {
 		return err
 	}
-	r := g.requestOf(prompt, nil)
-	tokens, err := g.text.Tokens(r)
-	if err != nil {
-		return textError(err)
-	}
 	context := g.context
 	if context == 0 {
-		context = len(tokens) + g.maxTokens
+		context = g.text.Room(tokens, g.maxTokens)
 	}
 	e, err := g.startMany(ctx, context, max(g.several.beams, g.several.answers))
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
-	if err := e.expect(ctx, len(tokens)); err != nil {
+	if err := e.expect(ctx, tokens); err != nil {
 		return err
 	}
+	if n := g.text.Defaults().Beams; n > 1 && !g.several.asked() {
+		g.note("the folder's generation_config.json wants %d beams: --beams %d looks for the most likely text", n, n)
+	}
 	if g.several.asked() {
-		return g.answerSeveral(ctx, e, r, len(tokens))
+		return g.answerSeveral(ctx, e, r, tokens)
 	}
 	show := func(piece string) error {
 		_, err := io.WriteString(g.stdout, piece)
@@ -164,6 +175,53 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	}
 	return textError(err)
 }
+
+// read returns what is asked for and how many tokens it has to read.
+func (g *generating) read() (generate.TextRequest, int, error) {
+	if g.sound != "" {
+		r := g.request("", nil)
+		r.Language = g.language
+		features, err := g.features()
+		r.Request.Source = &generate.Source{Features: features}
+		return r, 0, err
+	}
+	prompt, err := g.prompt()
+	if err != nil {
+		return generate.TextRequest{}, 0, err
+	}
+	r := g.requestOf(prompt, nil)
+	tokens, err := g.text.Tokens(r)
+	return r, len(tokens), textError(err)
+}
+
+// features reads those of a sound.
+func (g *generating) features() (_ []float32, err error) {
+	f, err := os.Open(g.sound)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = cmp.Or(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	a, err := npy.Open(f, info.Size())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", g.sound, err)
+	}
+	n, err := a.Layout.Shape.NumElements()
+	if a.DType != tensor.Float32 || err != nil || n > maxFeatures {
+		return nil, g.usage("features are float32 [bins, times], as WhisperFeatureExtractor gives them", "%s is %v %v", g.sound, a.DType, a.Layout.Shape)
+	}
+	x, err := a.Read()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", g.sound, err)
+	}
+	return tensor.Slice[float32](x.Contiguous())
+}
+
+// maxFeatures bounds the features of a sound.
+const maxFeatures = 16 << 20
 
 // requestOf is a prompt, as a user's message where the model has a chat template.
 func (g *generating) requestOf(prompt string, messages []generate.Message) generate.TextRequest {

@@ -48,7 +48,7 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	}
 	longest := g.context
 	for i := range lines {
-		longest = max(longest, lines[i].tokens+lines[i].request.Request.MaxTokens)
+		longest = max(longest, g.text.Room(lines[i].tokens, lines[i].request.Request.MaxTokens))
 	}
 	if g.context > 0 {
 		longest = g.context

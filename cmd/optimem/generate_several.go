@@ -139,7 +139,11 @@ func passesText(n int64) string {
 
 // best looks for the most likely answers.
 func (g *generating) best(ctx context.Context, e *openEngine, r generate.TextRequest) ([]severalAnswer, error) {
-	r.Request.Sampling = generate.Sampling{} // the folder's, which draws tokens
+	of := r.Request.Sampling
+	r.Request.Sampling = generate.Sampling{ // the folder's, without what draws tokens
+		NoRepeatNgram: of.NoRepeatNgram, BadWords: of.BadWords, MinTokens: of.MinTokens, Suppress: of.Suppress,
+		ForceFirst: of.ForceFirst, SuppressFirst: of.SuppressFirst, ForceEnd: of.ForceEnd,
+	}
 	b := generate.Beams{Width: g.several.beams, LengthPenalty: cmp.Or(g.several.lengthPenalty, generate.NoLengthPenalty), Early: earlies[g.several.early]}
 	found, err := e.writer.Beam(ctx, r, b)
 	var answers []severalAnswer

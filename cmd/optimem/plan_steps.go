@@ -77,6 +77,8 @@ type stepsPlan struct {
 	sequences int
 	// largest is the plan of the largest pass, which says what memory is taken; one writes a token of one text, all one of each.
 	largest, one, all *plan.Plan
+	// source is the plan of reading the longest source, of a model that reads one before it writes; nil of others.
+	source *plan.Plan
 	// replay is what the trace takes; nil without one.
 	replay *replay
 }
@@ -113,12 +115,17 @@ func (r *run) planSteps(ctx context.Context) (err error) {
 	if s.all, err = s.engine.ForecastPass(ctx, min(s.sequences, rows), min(s.sequences, rows)); err != nil {
 		return err
 	}
+	if n := s.engine.Source(); n > 0 {
+		if s.source, err = s.engine.ForecastSource(ctx, n); err != nil {
+			return err
+		}
+	}
 	if r.steps.trace != "" {
 		if s.replay, err = replayTrace(r.steps.trace, s.one); err != nil {
 			return traceFailure(err)
 		}
 	}
-	if err := r.checkPeak(s.largest.PeakBytes()); err != nil {
+	if err := r.checkPeak(s.peakBytes()); err != nil {
 		return err
 	}
 	if r.asJSON {
@@ -126,6 +133,14 @@ func (r *run) planSteps(ctx context.Context) (err error) {
 	}
 	at := &openModel{r: r, session: s.engine.Session(), plan: s.largest}
 	return r.planText(at, s.largest.MinBytes, func(t *ascii.Table) { r.stepsRows(t, &s) })
+}
+
+// peakBytes is what writing takes of the device, and reading what is to be read.
+func (s *stepsPlan) peakBytes() int64 {
+	if s.source == nil {
+		return s.largest.PeakBytes()
+	}
+	return max(s.largest.PeakBytes(), s.source.PeakBytes())
 }
 
 // perSecond is how many tokens come in a second, of all texts.
@@ -165,6 +180,10 @@ func (r *run) stepsRows(t *ascii.Table, s *stepsPlan) {
 		rate = fmt.Sprintf("%s a second of all %d texts, bound by %s; of one %s", rateText(s.perSecond()), s.sequences, s.all.Forecast.Bound, rate)
 	}
 	t.Row("tokens", rate)
+	if s.source != nil {
+		t.Row("sources", fmt.Sprintf("%s each, read in %s, %s with that", counted(s.engine.Source(), "position"),
+			secondsText(s.source.Forecast.Seconds), ascii.FormatSize(s.source.PeakBytes())))
+	}
 	t.Row("prompts", fmt.Sprintf("%s tokens a second, %d in a pass of %s", rateText(s.promptPerSecond()), s.engine.Rows(),
 		secondsText(s.largest.Forecast.Seconds)))
 }
@@ -185,7 +204,7 @@ func (r *run) stepsJSON(s *stepsPlan) error {
 	jsonout.Array(o, "groups", r.planGroups(p))
 	o.Set("kv", s.kv.String())
 	o.Set("kv_bytes", p.CacheBytes)
-	o.Set("peak_device_bytes", p.PeakBytes())
+	o.Set("peak_device_bytes", s.peakBytes())
 	o.Set("peak_host_bytes", p.HostBytes())
 	o.Set("activation_bytes", p.ActivationBytes)
 	o.Set("bytes_moved_per_pass", s.all.MovedBytes+s.all.Routed.ExpectedBytes)
@@ -193,9 +212,18 @@ func (r *run) stepsJSON(s *stepsPlan) error {
 	o.Set("expected_seconds_per_token", s.one.Forecast.Seconds)
 	o.Set("expected_tokens_per_second", s.perSecond())
 	o.Set("expected_prompt_tokens_per_second", s.promptPerSecond())
+	if s.source != nil {
+		o.Set("source_positions", s.engine.Source())
+		o.Set("expected_source_seconds", s.source.Forecast.Seconds)
+		o.Set("bytes_moved_per_source", s.source.MovedBytes)
+	}
 	o.Set("bound", s.all.Forecast.Bound)
 	o.Set("measured", s.all.Forecast.Measured)
-	o.Set("min_memory_bytes", p.MinBytes)
+	least := p.MinBytes
+	if s.source != nil {
+		least = max(least, s.source.MinBytes)
+	}
+	o.Set("min_memory_bytes", least)
 	setExperts(o, s.one)
 	if s.replay != nil {
 		s.replay.set(o)

@@ -259,11 +259,20 @@ func (a *attending) writeRounded(to []byte, x view, from, stride int, room []flo
 	}
 }
 
-// loadRounded reads a row of a cache of int8.
-func loadRounded(dst []float32, row []byte) {
-	scale := math.Float32frombits(binary.LittleEndian.Uint32(row[len(dst):]))
-	for i, code := range row[:len(dst)] {
-		dst[i] = float32(int8(code)) * scale
+// loadRounded reads a row of a cache of int8: as many elements as whole vectors have at once, and the others one by one. Either way a
+// code is a float32 exactly, and the product with the scale is rounded once.
+func (u *attendUnit) loadRounded(dst []float32, row []byte) {
+	scale, whole := math.Float32frombits(binary.LittleEndian.Uint32(row[len(dst):])), 0
+	if u.set != nil {
+		if n := len(dst) / u.set.Columns; n > 0 {
+			whole = n * u.set.Columns
+			u.set.Widen(simd.Int8, n, row[:whole], u.set.Columns, dst[:whole])
+			// A zero keeps the sign that a product has.
+			u.set.Map(simd.MapAffine, dst[:whole], dst[:whole], nil, nil, 0, scale, float32(math.Copysign(0, -1)))
+		}
+	}
+	for i := whole; i < len(dst); i++ {
+		dst[i] = float32(int8(row[i])) * scale
 	}
 }
 
@@ -368,7 +377,7 @@ func (u *attendUnit) lookAt(values bool) {
 		} else { // for many queries they had better lie one behind the other
 			for i := range next - p {
 				if to := u.loaded[i*width:][:width]; cache.dtype == tensor.Int8 {
-					loadRounded(to, cache.data[at+i*pitch:][:line])
+					u.loadRounded(to, cache.data[at+i*pitch:][:line])
 				} else {
 					u.load(to, cache, at+i*pitch, 1)
 				}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -553,5 +554,32 @@ func TestAttendAllocatesNothing(t *testing.T) {
 		}
 	}); n > 0 && !raceDetector {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestRoundedRowsAreLoadedAlike: the kernels of every kind of vectors give the bits that Go does, of every code and any width, and of
+// scales that are tiny, large, infinite or none.
+func TestRoundedRowsAreLoadedAlike(t *testing.T) {
+	for _, set := range simd.All() {
+		t.Run(set.Name, func(t *testing.T) {
+			u, plain := &attendUnit{attending: &attending{set: set}}, &attendUnit{attending: new(attending)}
+			for width := range 130 {
+				row := make([]byte, width+4)
+				for i := range width {
+					row[i] = byte(i*37 + width)
+				}
+				for _, scale := range []float32{0, 0.013, 1e30, 1e-41, float32(math.Inf(1)), float32(math.NaN())} {
+					binary.LittleEndian.PutUint32(row[width:], math.Float32bits(scale))
+					got, want := make([]float32, width), make([]float32, width)
+					u.loadRounded(got, row)
+					plain.loadRounded(want, row)
+					for i := range want {
+						if math.Float32bits(got[i]) != math.Float32bits(want[i]) && !(got[i] != got[i] && want[i] != want[i]) {
+							t.Fatalf("width %d, scale %v: element %d is %v, want %v", width, scale, i, got[i], want[i])
+						}
+					}
+				}
+			}
+		})
 	}
 }

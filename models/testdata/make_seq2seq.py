@@ -8,6 +8,9 @@ others, and
 - `logits`: of the tokens of the first run, the rows ROWS of its first COLUMNS;
 - `runs`: what is read (`source`: tokens, or `features`: a list of rows of numbers), and the tokens that are the most likely ones one
   after the other, of which the first is what the decoder starts with;
+- `text`, of some: `generation`, their generation_config.json, and what their folder writes of a text, or of the sound of the first
+  run: `greedy`, and with `beams`; their tokenizer has a word for each token. Of Whisper that is what its own generate writes,
+  in the language that it hears and in a given one;
 - `beams`: what four beams find of each source, of TEXT tokens at most, with an end.
 
 Weights come from the hash of README.md, as make_decoders.py has it.
@@ -45,6 +48,15 @@ MODELS = [
     ("whisper", "WhisperForConditionalGeneration", {k: v for k, v in BART.items() if k != "max_position_embeddings"} | {
         "num_mel_bins": 6, "max_source_positions": 20, "max_target_positions": 80}),
 ]
+# What generation_config.json says, of models that write text.
+TEXTS = {
+    "t5_gated": {"max_new_tokens": 20, "no_repeat_ngram_size": 2, "bad_words_ids": [[7], [11, 12]]},
+    "mbart": {"max_length": 16, "min_length": 6, "forced_bos_token_id": 5, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3},
+    "whisper": {"max_length": 20, "begin_suppress_tokens": [40, 2], "suppress_tokens": [41], "no_timestamps_token_id": 90,
+                "is_multilingual": True, "lang_to_id": {"<|en|>": 80, "<|de|>": 81, "<|zh|>": 82},
+                "task_to_id": {"transcribe": 85, "translate": 86}, "no_repeat_ngram_size": 3, "return_timestamps": False,
+                "prev_sot_token_id": 87, "max_initial_timestamp_index": 3},
+}
 SOURCES, WRITTEN, ROWS, COLUMNS, TEXT = (5, 37), 48, (0, 20, 40), 40, 14
 
 
@@ -67,6 +79,31 @@ def write(model, given):
                    return_dict_in_generate=True)
     top = torch.stack([x[0] for x in out.logits]).topk(2).values
     return out.sequences[0].tolist(), float((top[:, 0] - top[:, 1]).min())
+
+
+def text_of(ids, sound=False):
+    return " ".join(f"w{i}" for i in ids if i > 2 and not (sound and 80 <= i <= 90))
+
+
+def folder_writes(name, model, given):
+    """What a folder writes, with generation_config.json as it is."""
+    options = TEXTS[name]
+    start = dict(decoder_start_token_id=model.config.decoder_start_token_id, eos_token_id=2, pad_token_id=0, bos_token_id=1)
+    config = T.GenerationConfig(**start, **options)
+    found = {"generation": json.dumps(start | options)}
+    model.generation_config = config
+    if name == "whisper":
+        for language in (None, "de"):
+            ids = model.generate(given["input_features"], **({"language": language} if language else {}))
+            found["greedy" if language is None else language] = text_of(ids[0].tolist(), True)
+        return found
+    ids = given["input_ids"][0].tolist() + [2]
+    found["prompt"] = " ".join(f"w{i}" for i in ids[:-1])
+    given = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.int64)}
+    found["greedy"] = text_of(model.generate(**given, do_sample=False)[0].tolist())
+    out = model.generate(**given, do_sample=False, num_beams=3, num_return_sequences=3, length_penalty=0.7)
+    found["beams"] = [text_of(row) for row in out.tolist()]
+    return found
 
 
 def record(name, cls, options):
@@ -106,10 +143,12 @@ def record(name, cls, options):
         first = first or given
     with torch.no_grad():
         logits = model(**first, decoder_input_ids=torch.tensor([runs[0]["tokens"]]), use_cache=False).logits[0]
+    text = {"text": folder_writes(name, model, given)} if name in TEXTS else {}
+    print(text)
     digits = lambda x: [[float("%.6g" % v) for v in row] for row in x.tolist()]  # noqa: E731
     print(name, "gap %.3g" % least, "logits ±%.3g" % float(logits.abs().max()), [len(set(r["tokens"])) for r in runs],
           [[len(b["tokens"]) for b in r["beams"]] for r in runs])
-    return {"name": name, "config": config_text(model), "state": state, "logits": digits(logits[list(ROWS), :COLUMNS]), "runs": runs}
+    return {"name": name, "config": config_text(model), "state": state, "logits": digits(logits[list(ROWS), :COLUMNS]), "runs": runs} | text
 
 
 def main():

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -23,6 +24,11 @@ import (
 type seq2seqRecord struct {
 	decoderRecord
 	Runs []seq2seqRun
+	// Text is what its folder writes, where that was recorded.
+	Text struct {
+		Generation, Prompt, Greedy, De string
+		Beams                          []string
+	}
 }
 
 type seq2seqRun struct {
@@ -214,4 +220,107 @@ func TestSources(t *testing.T) {
 	if one, err := e.Forecast(t.Context()); err != nil || one.CacheBytes != p.CacheBytes || p.CacheBytes == 0 {
 		t.Errorf("caches of %d bytes where a source is read, of %d where text is written: %v", p.CacheBytes, one.CacheBytes, err)
 	}
+}
+
+// textFolder makes a folder with what a record says of texts, and a tokenizer that has a word for each token.
+func (r *seq2seqRecord) textFolder(t *testing.T) string {
+	t.Helper()
+	words := make(map[string]int)
+	added := []map[string]any{}
+	special := func(id int, name string) {
+		words[name] = id
+		added = append(added, map[string]any{
+			"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+		})
+	}
+	for id := range 96 {
+		switch name := fmt.Sprintf("w%d", id); {
+		case id < 3:
+			special(id, []string{"<pad>", "<s>", "</s>"}[id])
+		case r.Name == "whisper" && id >= 80 && id <= 90:
+			special(id, fmt.Sprintf("<|%d|>", id))
+		default:
+			words[name] = id
+		}
+	}
+	piece := func(kind, id string) map[string]any {
+		return map[string]any{kind: map[string]any{"id": id, "type_id": 0}}
+	}
+	text, err := json.Marshal(map[string]any{
+		"version": "1.0", "added_tokens": added, "pre_tokenizer": map[string]any{"type": "WhitespaceSplit"},
+		"model": map[string]any{"type": "WordLevel", "vocab": words, "unk_token": "<pad>"},
+		"post_processor": map[string]any{
+			"type": "TemplateProcessing", "single": []any{piece("Sequence", "A"), piece("SpecialToken", "</s>")}, "pair": []any{},
+			"special_tokens": map[string]any{"</s>": map[string]any{"id": "</s>", "ids": []int{2}, "tokens": []string{"</s>"}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"config.json": r.Config, "generation_config.json": r.Text.Generation, "tokenizer.json": string(text),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestSeq2SeqText: a folder's text is what transformers writes with its generation_config.json: forced first and last tokens, tokens
+// and sequences that may not follow, lengths, the language of what is spoken; so do beams.
+func TestSeq2SeqText(t *testing.T) {
+	forEachSeq2Seq(t, func(t *testing.T, r *seq2seqRecord, model *models.Model) {
+		if r.Text.Generation == "" {
+			t.Skip("no text was recorded")
+		}
+		text, err := generate.OpenText(r.textFolder(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := generate.NewWriter(text, seq2seqEngine(t, model, generate.Options{Sequences: 3}))
+		d := text.Defaults()
+		ask := func(language string) generate.TextRequest {
+			q := generate.TextRequest{
+				Prompt: r.Text.Prompt, Language: language, Request: generate.Request{MaxTokens: d.MaxTokens, Sampling: d.Sampling},
+			}
+			if r.Text.Prompt == "" {
+				q.Request.Source = r.Runs[1].source()
+			}
+			return q
+		}
+		same := func(name, got, want string) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s:\n  %s\nwant\n  %s", name, got, want)
+			}
+		}
+		got, err := w.Write(t.Context(), ask(""), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same("greedy", got.Text, r.Text.Greedy)
+		if r.Text.De != "" {
+			got, err = w.Write(t.Context(), ask("de"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same("de", got.Text, r.Text.De)
+			var wrong *generate.RequestError
+			if _, err := w.Write(t.Context(), ask("tlh"), nil); !errors.As(err, &wrong) || wrong.Field != "Language" {
+				t.Errorf("a language that it does not know: %v", err)
+			}
+		}
+		if len(r.Text.Beams) == 0 {
+			return
+		}
+		found, err := w.Beam(t.Context(), ask(""), generate.Beams{Width: 3, LengthPenalty: 0.7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range r.Text.Beams {
+			same(fmt.Sprintf("beam %d", i), found[i].Text, want)
+		}
+	})
 }
