@@ -47,6 +47,9 @@ func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
 	if len(model.Adapters()) > 0 {
 		return refused("a model with adapters")
 	}
+	if _, recurrent := model.Keeps(); recurrent {
+		return refused("a model that keeps states, which guesses that are wrong would spoil")
+	}
 	width := graph.Blocks(n.context)
 	steps, err := model.Steps(models.StepOptions{Blocks: width * opts.Sequences, Context: n.context, DType: opts.KV})
 	if err != nil {

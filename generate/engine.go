@@ -49,7 +49,8 @@ type Options struct {
 	KV tensor.DType
 	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
 	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
-	// the same.
+	// the same. A model that keeps states ([models.Model.Keeps]) keeps one for each token that is guessed: 0 is none there, or four
+	// with a draft.
 	Speculate int
 	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
 	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
@@ -74,8 +75,8 @@ type Engine struct {
 	rows    int
 	// vocabulary is how many logits there are for a token.
 	vocabulary int
-	// adapted says that the model has adapters.
-	adapted bool
+	// adapted says that the model has adapters, keyless that it keeps no keys and values.
+	adapted, keyless bool
 
 	// stretch is how many tokens a sequence has before its length matters, where one may have more; 0 otherwise. restarts says
 	// that one that becomes longer begins again.
@@ -100,6 +101,8 @@ type Engine struct {
 	ahead    *ahead
 	draft    *draft
 
+	// stating is held by who saves or restores: one at a time needs a place for a state.
+	stating sync.Mutex
 	// keeping guards kept, which is what keys and values are, once somebody saves or restores some.
 	keeping sync.Mutex
 	kept    *kept
@@ -197,14 +200,27 @@ func sizes(opts Options, longest int) []size {
 // open returns an engine of a size.
 func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *Engine, err error) {
 	perSequence := graph.Blocks(n.context)
-	steps, err := model.Steps(models.StepOptions{Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV})
+	step := models.StepOptions{Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV}
+	keys, recurrent := model.Keeps()
+	if recurrent {
+		if opts.Speculate == 0 { // the state behind each guess has to be kept, which takes memory
+			if opts.Speculate = NoSpeculation; opts.Draft != nil {
+				opts.Speculate = statesSpeculation
+			}
+		}
+		step.States = opts.statePlaces(n.rows)
+	}
+	steps, err := model.Steps(step)
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
 		model: steps, opts: opts, context: n.context, rows: n.rows,
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
+		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0, keyless: !keys,
+	}
+	if recurrent {
+		e.blocks.states = newStates(step.States)
 	}
 	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {
 		e.stretch, e.restarts = stretch, restarts
@@ -272,8 +288,12 @@ func budgetOf(ctx context.Context, model *models.Model, opts runtime.Options) (i
 
 // shapes are those of the inputs of a pass.
 func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
-	shapes := map[string]tensor.Shape{
-		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
+	shapes := map[string]tensor.Shape{models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepWanted: {wanted}}
+	if !e.keyless {
+		shapes[models.StepBlocks] = tensor.Shape{rows, e.perSequence()}
+	}
+	if e.blocks.states != nil {
+		shapes[models.StepStates] = tensor.Shape{rows, 2}
 	}
 	if e.adapted {
 		shapes[models.StepAdapters] = tensor.Shape{rows}

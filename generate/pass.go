@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -133,8 +134,8 @@ func bucket(n int) int {
 
 // A pass is the memory of the inputs and outputs of passes, and what one of them is for.
 type pass struct {
-	tokens, positions, tables, wanted, adapters, lengths []int64
-	logits                                               []float32
+	tokens, positions, tables, places, wanted, adapters, lengths []int64
+	logits                                                       []float32
 	// parts are the sequences of the pass.
 	parts []part
 }
@@ -146,6 +147,9 @@ type part struct {
 	guesses []int
 	// could is how many guesses it may have.
 	could int
+	// to is the place for the state behind its last row, saves are those behind others.
+	to    int
+	saves []saving
 }
 
 // token returns the token of a row.
@@ -183,12 +187,16 @@ func (e *Engine) step(ctx context.Context) error {
 		if err := e.look(ctx, p.parts); err != nil {
 			return err
 		}
+		e.allot(p.parts)
 		for _, part := range p.parts {
 			rows += len(part.guesses)
 		}
+	} else {
+		e.allot(p.parts)
 	}
 	begin := time.Now()
 	if err := e.run(ctx, rows); err != nil {
+		e.abandon(p.parts)
 		return err
 	}
 	if n := len(p.tokens); n == len(p.wanted) {
@@ -205,8 +213,13 @@ func (e *Engine) run(ctx context.Context, rows int) error {
 	in := runtime.Values{
 		models.StepTokens:    tensor.Of(p.tokens, n),
 		models.StepPositions: tensor.Of(p.positions, n),
-		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
 		models.StepWanted:    tensor.Of(p.wanted, m),
+	}
+	if !e.keyless {
+		in[models.StepBlocks] = tensor.Of(p.tables, n, e.perSequence())
+	}
+	if e.blocks.states != nil {
+		in[models.StepStates] = tensor.Of(p.places, n, 2)
 	}
 	if e.adapted {
 		in[models.StepAdapters] = tensor.Of(p.adapters, n)
@@ -226,14 +239,17 @@ func (p *pass) fill(e *Engine, rows int) {
 	n, width := bucket(rows), e.perSequence()
 	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
 	p.tables, p.adapters, p.lengths = resized(p.tables, n*width), resized(p.adapters, n), resized(p.lengths, n)
+	p.places = resized(p.places, 2*n)
 	p.wanted = p.wanted[:0]
 	at := 0
-	for _, part := range p.parts {
+	for k := range p.parts {
+		part := &p.parts[k]
 		s := part.s
 		for i := range part.rows + len(part.guesses) {
 			p.tokens[at] = int64(part.token(i))
 			p.positions[at], p.adapters[at] = int64(s.cached+i), s.adapter
 			p.lengths[at] = int64(e.lengthFor(s, s.cached+i))
+			p.places[2*at], p.places[2*at+1] = part.place(i)
 			table := p.tables[at*width : (at+1)*width]
 			for k := range table {
 				if table[k] = 0; k < len(s.table) {
@@ -247,6 +263,7 @@ func (p *pass) fill(e *Engine, rows int) {
 	}
 	for ; at < n; at++ { // rows that are none
 		p.tokens[at], p.positions[at], p.adapters[at], p.lengths[at] = 0, -1, 0, 0
+		p.places[2*at], p.places[2*at+1] = graph.StateAbsent, graph.StateNone
 		clear(p.tables[at*width : (at+1)*width])
 	}
 	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {
@@ -268,12 +285,14 @@ func (e *Engine) lengthFor(s *sequence, position int) int {
 func (e *Engine) choose(rows int, logits []float32) error {
 	e.count(1, rows, 0)
 	written := 0
-	for _, part := range e.pass.parts {
+	for k := range e.pass.parts {
+		part := &e.pass.parts[k]
 		s := part.s
 		s.passes++
 		if !part.chooses() {
 			s.cached += part.rows
 			e.blocks.register(s)
+			e.settle(part, 0)
 			s.tell()
 			continue
 		}
@@ -299,10 +318,10 @@ func (e *Engine) choose(rows int, logits []float32) error {
 
 // follow chooses the token behind the last row of a part, and those behind its guesses as long as these are what was chosen.
 // It returns how many tokens were written.
-func (e *Engine) follow(p part, logits []float32) int {
+func (e *Engine) follow(p *part, logits []float32) int {
 	s := p.s
 	written, right := 0, 0
-	finish, done := Finish(""), false
+	finish, done, again := Finish(""), false, false
 	var err error
 	s.cached += p.rows
 	s.tell()
@@ -324,8 +343,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 		case len(s.tokens) >= s.most:
 			finish, done = FinishLength, true
 		}
-		if e.restarts && len(s.tokens) == e.stretch+1 {
-			s.cached = 0 // all that was kept is of a shorter sequence
+		if again = e.restarts && len(s.tokens) == e.stretch+1; again {
 			break
 		}
 		if done || i == len(p.guesses) {
@@ -338,8 +356,15 @@ func (e *Engine) follow(p part, logits []float32) int {
 		right++
 		s.cached++
 	}
-	s.drafted = min(s.drafted, s.cached)
 	e.blocks.register(s)
+	e.settle(p, right)
+	if again { // all that was kept is of a shorter sequence
+		s.cached = 0
+		if e.blocks.states != nil {
+			e.blocks.states.end(s)
+		}
+	}
+	s.drafted = min(s.drafted, s.cached)
 	e.mu.Lock()
 	e.stats.Guessed += int64(len(p.guesses))
 	e.stats.Accepted += int64(right)

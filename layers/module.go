@@ -238,6 +238,8 @@ type Architecture struct {
 	// kept of them before is of no use.
 	Stretch  int
 	Restarts bool
+	// Recurrent says that a step keeps states of a fixed size ([Trace.Recur]), Keyless that it keeps no keys and values beside them.
+	Recurrent, Keyless bool
 	// Note says what a state dict did not tell and was assumed, "" where nothing was.
 	Note string
 	// Wrap changes what modules compute; nil changes nothing.

@@ -26,6 +26,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.modules = func() []string { return treeModules(a.Root) }
 	m.stretch, m.restarts = a.Stretch, a.Restarts
+	m.recurrent, m.keyless = a.Recurrent, a.Keyless
 	if m.context = a.Context; a.Context > 0 {
 		m.step = func(o StepOptions) *Model { return m.stepModel(stepSource{ckpt, a, opts.Ops, rename, adapters}, o) }
 	}

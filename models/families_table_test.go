@@ -60,6 +60,7 @@ var familyRows = []familyRow{
 	{"Arcee", "arcee.*", true}, {"CWM", "cwm.*", true}, {"GPT-NeoX", "gpt_neox.*", true}, {"GPT-J", "gptj.*", true},
 	{"HyperCLOVA X", "hyperclovax.*", true}, {"Jais 2", "jais2", true},
 	{"Falcon", "falcon.*", true}, {"BLOOM", "bloom.*", true}, {"MPT", "mpt.*", true},
+	{"Mamba", "mamba|mamba_.*", true}, {"Mamba 2", "mamba2.*", true}, {"LFM2", "lfm2.*", true},
 }
 
 // recordedNames are the names of the models in a list of records.
@@ -142,7 +143,7 @@ func TestFamiliesTable(t *testing.T) {
 		dicts = append(dicts, name[strings.LastIndexByte(name, '/')+1:])
 	}
 	folders := listed("testdata/families/hf/*.heads.json.gz", ".heads.json.gz")
-	decoders := recordedNames(t, "testdata/families/hf/decoders.json.gz")
+	decoders := slices.Concat(recordedNames(t, "testdata/families/hf/decoders.json.gz"), recordedNames(t, "testdata/families/hf/recurrents.json.gz"))
 	steps := append(slices.Clone(decoders), recordedNames(t, "testdata/families/hf/text.json.gz")...)
 	for _, name := range folders {
 		if writesText(t, "testdata/families/hf/"+name+".heads.json.gz") {

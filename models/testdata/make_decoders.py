@@ -31,6 +31,7 @@ import zoo_hash
 from make_families_hf import OUT
 
 PATH = os.path.join(OUT, "decoders.json.gz")
+DEFAULTS = os.path.join(OUT, "defaults_decoders.json")
 V = 96
 TEXT = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -244,7 +245,7 @@ def defaults():
             lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
             digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
             found.setdefault(config.model_type, {})[base + head] = [len(lines), digest]
-    with open(os.path.join(OUT, "defaults_decoders.json"), "w") as f:
+    with open(DEFAULTS, "w") as f:
         f.write(json.dumps(found, sort_keys=True).replace("}, ", "},\n ") + "\n")
 
 
