@@ -78,6 +78,10 @@ type decoder struct {
 	mixer func(d *decoder, c *config, i int, s shape) (name string, m *layers.Module)
 	// more adds to a layer what only its own forward knows.
 	more func(d *decoder, c *config, s shape, layer *layers.Module)
+	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the MLP's.
+	beside string
+	// keyFactor returns what keys are multiplied with, nil for 1.
+	keyFactor func(c *config) float64
 	// still is set where nothing is turned, bare where layers have no MLP, recurrent where all layers keep a state.
 	still, bare, recurrent bool
 	// sinks is set where each head has a score more, whose value is nothing: gpt-oss.

@@ -167,7 +167,11 @@ func (d decoder) layerForward(t *layers.Trace, m *layers.Module, args ...any) an
 	if own.normed {
 		x = seen
 	}
-	return added(x, t.Child(m, own.names.mlp, seen), after[1])
+	fed := t.Child(m, own.names.mlp, seen)
+	if own.beside != "" && m.Has(own.beside) {
+		fed = t.Op("add.Tensor", t.Child(m, own.beside, seen), fed)
+	}
+	return added(x, fed, after[1])
 }
 
 func (d *decoder) mlp(c *config, hidden, inner int) *layers.Module {
