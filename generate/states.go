@@ -243,7 +243,7 @@ func (b *blocks) behind(q *sequence, end int) uint64 {
 	if q.alone || end == 0 || end%graph.BlockRows != 0 {
 		return 0
 	}
-	table := b.known(q.adapter, q.tokens[:end])
+	table := b.known(q.root, q.adapter, q.tokens[:end])
 	if len(table) < end/graph.BlockRows {
 		return 0
 	}
