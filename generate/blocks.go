@@ -19,6 +19,8 @@ type blocks struct {
 	idle *list.List
 	// serial is that of the block registered last.
 	serial uint64
+	// states are beside them, nil of a model that keeps none.
+	states *states
 }
 
 type block struct {
@@ -84,6 +86,16 @@ func (b *blocks) admit(s *sequence) bool {
 	if !s.alone {
 		table = b.shared(s.root, s.adapter, s.tokens)
 	}
+	if b.states != nil {
+		known := table
+		n, _ := b.states.cut(b, table)
+		table = table[:n]
+		defer func() {
+			if s.table != nil {
+				b.states.begin(b, s, known)
+			}
+		}()
+	}
 	want := graph.Blocks(s.most)
 	available := b.free()
 	for _, i := range table {
@@ -132,6 +144,9 @@ func (b *blocks) use(i int) {
 func (b *blocks) forget(i int) {
 	if x := &b.of[i]; x.serial != 0 {
 		delete(b.held, x.under)
+		if b.states != nil {
+			b.states.forget(x.serial)
+		}
 		x.serial = 0
 	}
 }
@@ -173,6 +188,9 @@ func (b *blocks) release(s *sequence) {
 		} else {
 			x.idle = b.idle.PushBack(i)
 		}
+	}
+	if b.states != nil {
+		b.states.end(s)
 	}
 	s.table = nil
 }

@@ -46,6 +46,9 @@ func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
 	if len(model.Adapters()) > 0 {
 		return refused("a model with adapters")
 	}
+	if _, recurrent := model.Keeps(); recurrent {
+		return refused("a model that keeps states, which guesses that are wrong would spoil")
+	}
 	if model.Source() > 0 {
 		return refused("a model that reads a source")
 	}

@@ -49,7 +49,8 @@ type Options struct {
 	KV tensor.DType
 	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
 	// more than one: 0 is as many as make it faster, by the plan and by what passes take, and none where experts are read as they
-	// are needed; [NoSpeculation] is none. The text is the same.
+	// are needed; [NoSpeculation] is none. The text is the same. A model that keeps states ([models.Model.Keeps]) keeps one for each
+	// token that is guessed: 0 is none there, or four with a draft.
 	Speculate int
 	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
 	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
@@ -103,6 +104,8 @@ type Engine struct {
 	ahead    *ahead
 	draft    *draft
 
+	// stating is held by who saves or restores: one at a time needs a place for a state.
+	stating sync.Mutex
 	// keeping guards kept, which is what keys and values are, once somebody saves or restores some.
 	keeping sync.Mutex
 	kept    *kept
@@ -209,8 +212,18 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		source = min(source, n.context)
 	}
 	sourceBlocks := graph.Blocks(source) * opts.Sequences
+	keys, recurrent := model.Keeps()
+	states := 0
+	if recurrent {
+		if opts.Speculate == 0 { // the state behind each guess has to be kept, which takes memory
+			if opts.Speculate = NoSpeculation; opts.Draft != nil {
+				opts.Speculate = statesSpeculation
+			}
+		}
+		states = opts.statePlaces(n.rows)
+	}
 	steps, err := model.Steps(models.StepOptions{
-		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks,
+		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks, States: states,
 	})
 	if err != nil {
 		return nil, err
@@ -223,7 +236,12 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
 		blocks: newBlocks(perSequence * opts.Sequences), sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows),
 	}
-	e.pass.in = stepInputs{width: perSequence, sourceWidth: graph.Blocks(source), adapted: len(model.Adapters()) > 0}
+	e.pass.in = stepInputs{
+		width: perSequence, sourceWidth: graph.Blocks(source), adapted: len(model.Adapters()) > 0, keyless: !keys, recurrent: recurrent,
+	}
+	if recurrent {
+		e.blocks.states = newStates(states)
+	}
 	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {
 		e.stretch, e.restarts = stretch, restarts
 		e.pass.in.lengthened = true

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -12,6 +13,8 @@ type row struct {
 	at, id int
 	// length is how long the sequence is for it, where that matters.
 	length int
+	// from and to are where it finds the state of the sequence, and where it leaves it, of a model that keeps some.
+	from, to int64
 }
 
 // stepInputs are the inputs of passes that write: an engine's, or a draft's, which has fewer.
@@ -20,9 +23,11 @@ type stepInputs struct {
 	width, sourceWidth int
 	// adapted and lengthened say that rows have an adapter, and a length.
 	adapted, lengthened bool
+	// keyless says that no keys and values are kept, recurrent that states are.
+	keyless, recurrent bool
 
-	tokens, positions, tables, wanted, adapters, lengths, sourceAt, sourceTables []int64
-	rows                                                                         int
+	tokens, positions, tables, places, wanted, adapters, lengths, sourceAt, sourceTables []int64
+	rows                                                                                 int
 }
 
 // begin makes room for as many rows as a pass has that is to have so many, and forgets what was there.
@@ -32,6 +37,7 @@ func (in *stepInputs) begin(rows int) {
 	in.tokens, in.positions, in.tables = resized(in.tokens, n), resized(in.positions, n), resized(in.tables, n*in.width)
 	in.adapters, in.lengths, in.sourceAt = resized(in.adapters, n), resized(in.lengths, n), resized(in.sourceAt, n)
 	in.sourceTables = resized(in.sourceTables, n*in.sourceWidth)
+	in.places = resized(in.places, 2*n)
 }
 
 // add adds a row; wanted says that its logits are.
@@ -39,6 +45,7 @@ func (in *stepInputs) add(r row, wanted bool) {
 	i := in.rows
 	in.rows++
 	in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i] = int64(r.id), int64(r.at), r.s.adapter, int64(r.length)
+	in.places[2*i], in.places[2*i+1] = r.from, r.to
 	putTable(in.tables[i*in.width:][:in.width], r.s.table)
 	if in.sourceWidth > 0 {
 		in.sourceAt[i] = int64(r.s.source.positions - 1)
@@ -61,6 +68,7 @@ func (in *stepInputs) values() runtime.Values {
 	n := len(in.tokens)
 	for i := in.rows; i < n; i++ {
 		in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i], in.sourceAt[i] = 0, -1, 0, 0, -1
+		in.places[2*i], in.places[2*i+1] = graph.StateAbsent, graph.StateNone
 		clear(in.tables[i*in.width:][:in.width])
 		clear(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth])
 	}
@@ -69,7 +77,13 @@ func (in *stepInputs) values() runtime.Values {
 	}
 	values := runtime.Values{
 		models.StepTokens: tensor.Of(in.tokens, n), models.StepPositions: tensor.Of(in.positions, n),
-		models.StepBlocks: tensor.Of(in.tables, n, in.width), models.StepWanted: tensor.Of(in.wanted, len(in.wanted)),
+		models.StepWanted: tensor.Of(in.wanted, len(in.wanted)),
+	}
+	if !in.keyless {
+		values[models.StepBlocks] = tensor.Of(in.tables, n, in.width)
+	}
+	if in.recurrent {
+		values[models.StepStates] = tensor.Of(in.places, n, 2)
 	}
 	if in.adapted {
 		values[models.StepAdapters] = tensor.Of(in.adapters, n)
@@ -86,8 +100,12 @@ func (in *stepInputs) values() runtime.Values {
 
 // shapes are those of the inputs of a pass.
 func (in *stepInputs) shapes(rows, wanted int) map[string]tensor.Shape {
-	shapes := map[string]tensor.Shape{
-		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, in.width}, models.StepWanted: {wanted},
+	shapes := map[string]tensor.Shape{models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepWanted: {wanted}}
+	if !in.keyless {
+		shapes[models.StepBlocks] = tensor.Shape{rows, in.width}
+	}
+	if in.recurrent {
+		shapes[models.StepStates] = tensor.Shape{rows, 2}
 	}
 	if in.adapted {
 		shapes[models.StepAdapters] = tensor.Shape{rows}

@@ -150,6 +150,9 @@ type part struct {
 	guesses []int
 	// could is how many guesses it may have.
 	could int
+	// to is the place for the state behind its last row, saves are those behind others.
+	to    int
+	saves []saving
 }
 
 // token returns the token of a row.
@@ -193,12 +196,16 @@ func (e *Engine) step(ctx context.Context) error {
 		if err := e.look(ctx, p.parts); err != nil {
 			return err
 		}
+		e.allot(p.parts)
 		for _, part := range p.parts {
 			rows += len(part.guesses)
 		}
+	} else {
+		e.allot(p.parts)
 	}
 	begin := time.Now()
 	if err := e.run(ctx, rows); err != nil {
+		e.abandon(p.parts)
 		return err
 	}
 	if n := len(p.in.tokens); n == len(p.in.wanted) {
@@ -211,11 +218,13 @@ func (e *Engine) step(ctx context.Context) error {
 func (e *Engine) run(ctx context.Context, rows int) error {
 	p := &e.pass
 	p.in.begin(rows)
-	for _, part := range p.parts {
+	for k := range p.parts {
+		part := &p.parts[k]
 		s := part.s
 		for i := range part.rows + len(part.guesses) {
 			at := s.cached + i
-			p.in.add(row{s, at, part.token(i), e.lengthFor(s, at)}, i >= part.rows-1 && part.chooses())
+			from, to := part.place(i)
+			p.in.add(row{s, at, part.token(i), e.lengthFor(s, at), from, to}, i >= part.rows-1 && part.chooses())
 		}
 	}
 	in := p.in.values()
@@ -241,12 +250,14 @@ func (e *Engine) lengthFor(s *sequence, position int) int {
 func (e *Engine) choose(rows int, logits []float32) error {
 	e.count(1, rows, 0)
 	written := 0
-	for _, part := range e.pass.parts {
+	for k := range e.pass.parts {
+		part := &e.pass.parts[k]
 		s := part.s
 		s.passes++
 		if !part.chooses() {
 			s.cached += part.rows
 			e.blocks.register(s)
+			e.settle(part, 0)
 			s.tell()
 			continue
 		}
@@ -272,10 +283,10 @@ func (e *Engine) choose(rows int, logits []float32) error {
 
 // follow chooses the token behind the last row of a part, and those behind its guesses as long as these are what was chosen.
 // It returns how many tokens were written.
-func (e *Engine) follow(p part, logits []float32) int {
+func (e *Engine) follow(p *part, logits []float32) int {
 	s := p.s
 	written, right := 0, 0
-	finish, done := Finish(""), false
+	finish, done, again := Finish(""), false, false
 	var err error
 	s.cached += p.rows
 	s.tell()
@@ -297,8 +308,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 		case len(s.tokens) >= s.most:
 			finish, done = FinishLength, true
 		}
-		if e.restarts && len(s.tokens) == e.stretch+1 {
-			s.cached = 0 // all that was kept is of a shorter sequence
+		if again = e.restarts && len(s.tokens) == e.stretch+1; again {
 			break
 		}
 		if done || i == len(p.guesses) {
@@ -311,8 +321,15 @@ func (e *Engine) follow(p part, logits []float32) int {
 		right++
 		s.cached++
 	}
-	s.drafted = min(s.drafted, s.cached)
 	e.blocks.register(s)
+	e.settle(p, right)
+	if again { // all that was kept is of a shorter sequence
+		s.cached = 0
+		if e.blocks.states != nil {
+			e.blocks.states.end(s)
+		}
+	}
+	s.drafted = min(s.drafted, s.cached)
 	e.mu.Lock()
 	e.stats.Guessed += int64(len(p.guesses))
 	e.stats.Accepted += int64(right)

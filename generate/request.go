@@ -109,6 +109,10 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
+	// state is the place of the sequence's state, behind its cached tokens, of a model that keeps some, and marked that of the one
+	// which is kept for others, behind markedAt tokens; noState is none. stops are behind how many tokens others are kept.
+	state, marked, markedAt int
+	stops                   []int
 	// source is Request.Source where it lies, and root its serial number.
 	source *source
 	root   uint64
@@ -163,7 +167,7 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens:  append(make([]int, 0, most), r.Prompt...),
-		sampler: newSampler(r, e.vocabulary), hope: hope,
+		sampler: newSampler(r, e.vocabulary), hope: hope, state: noState, marked: noState,
 	}
 	s.sampler.most = most
 	if e.draft != nil {

@@ -46,28 +46,39 @@ type savedHeader struct {
 	// BlockTokens is how many tokens a block has, and BlockBytes how many bytes, of all caches.
 	BlockTokens int   `json:"block_tokens"`
 	BlockBytes  int64 `json:"block_bytes"`
+	// StateBytes is how many bytes the state behind them has, which follows the blocks if there are any.
+	StateBytes int64 `json:"state_bytes,omitempty"`
 	// Tokens are those of the blocks, as the adapter of the name sees them.
 	Tokens  []int  `json:"tokens"`
 	Adapter string `json:"adapter,omitempty"`
 }
 
-// A keptCache is a cache, and how many bytes of it are a block.
+// A keptCache is a cache, and how many bytes of it are a block, or a state.
 type keptCache struct {
-	name       string
-	blockBytes int
+	name  string
+	bytes int
 }
 
-// A kept is what an engine's keys and values are: their caches, in order, and the fingerprint of what computes them.
+// A kept is what an engine's keys and values are: their caches and those of states, in order, and the fingerprint of what computes
+// them.
 type kept struct {
-	caches     []keptCache
-	blockBytes int
-	model      string
+	caches, states         []keptCache
+	blockBytes, stateBytes int
+	model                  string
+}
+
+// any returns a cache.
+func (k *kept) any() string {
+	return append(k.caches[:len(k.caches):len(k.caches)], k.states...)[0].name
 }
 
 // Save writes the keys and values of the beginning of a request's prompt, as far as whole blocks of it are there, and returns of
 // how many tokens: of a text that was written, the prompt and what was written after it. An engine of the same model that
 // restores them goes on after these tokens without reading them, with the same bits. Of the request nothing but its prompt and
 // its adapter counts. Other requests go on meanwhile.
+//
+// Of a model that keeps states it is the beginning up to the last token whose state was kept: the end of the last whole block of
+// what was written last, or of a prompt.
 //
 // What is written begins with a fingerprint of the model: of what its step computes, and of a sample of every weight.
 func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) {
@@ -79,9 +90,17 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) 
 	if err != nil {
 		return 0, &RequestError{"Adapter", err.Error()}
 	}
-	s := &sequence{}
+	s := &sequence{state: noState, marked: noState}
+	defer e.oneState()()
 	if err := e.between(ctx, func() error {
 		s.table = e.blocks.known(0, adapter, r.Prompt)
+		if states := e.blocks.states; states != nil {
+			var n int
+			if n, s.state = states.cut(e.blocks, s.table); n > 0 {
+				states.use(s.state)
+			}
+			s.table = s.table[:n]
+		}
 		e.pin(s)
 		return nil
 	}); err != nil {
@@ -92,7 +111,8 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) 
 	sum := sha256.New()
 	out := io.MultiWriter(w, sum)
 	if err := writeSavedHeader(out, &savedHeader{
-		Model: k.model, KV: e.kvType().String(), BlockTokens: graph.BlockRows, BlockBytes: int64(k.blockBytes), Tokens: r.Prompt[:n], Adapter: r.Adapter,
+		Model: k.model, KV: e.kvType().String(), BlockTokens: graph.BlockRows, BlockBytes: int64(k.blockBytes),
+		StateBytes: int64(k.stateBytes), Tokens: r.Prompt[:n], Adapter: r.Adapter,
 	}); err != nil {
 		return 0, err
 	}
@@ -102,6 +122,11 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) 
 			return 0, err
 		}
 		if _, err := out.Write(room); err != nil {
+			return 0, err
+		}
+	}
+	if n > 0 {
+		if err := e.eachState(ctx, k, s.state, e.session.ReadCache, nil, out); err != nil {
 			return 0, err
 		}
 	}
@@ -125,10 +150,11 @@ func (e *Engine) Restore(ctx context.Context, r io.Reader) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sequence{tokens: h.Tokens}
+	s := &sequence{tokens: h.Tokens, state: noState, marked: noState}
 	if s.adapter, err = e.model.AdapterNumber(h.Adapter); err != nil {
 		return nil, &SavedError{"an adapter saw them that is not here", true}
 	}
+	defer e.oneState()()
 	if err := e.between(ctx, func() error { return e.makeRoom(ctx, k, s) }); err != nil {
 		return nil, err
 	}
@@ -145,6 +171,11 @@ func (e *Engine) Restore(ctx context.Context, r io.Reader) ([]int, error) {
 			return nil, err
 		}
 	}
+	if len(h.Tokens) > 0 {
+		if err := e.eachState(ctx, k, s.state, e.session.WriteCache, in, io.Discard); err != nil {
+			return nil, err
+		}
+	}
 	want := sum.Sum(nil)
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(r, got); err != nil {
@@ -154,17 +185,48 @@ func (e *Engine) Restore(ctx context.Context, r io.Reader) ([]int, error) {
 		return nil, &SavedError{Msg: "they are not as they were written: the checksum differs"}
 	}
 	n := len(s.table) * graph.BlockRows
-	return h.Tokens[:n], e.between(ctx, func() error {
+	err = e.between(ctx, func() error {
 		s.cached = n
 		e.blocks.register(s)
+		switch states := e.blocks.states; {
+		case states == nil:
+		case n < len(h.Tokens):
+			n = 0 // a state is of all tokens or of none
+		case n > 0:
+			states.keep(e.blocks.behind(s, n), s.state)
+		}
 		return nil
 	})
+	return h.Tokens[:n], err
+}
+
+// eachState copies the state in a place of every cache of states from or to a file. Without a place what is read is passed over.
+func (e *Engine) eachState(
+	ctx context.Context, k *kept, state int, how func(context.Context, string, []byte, int64) error, in io.Reader, out io.Writer,
+) error {
+	for _, c := range k.states {
+		room := make([]byte, c.bytes)
+		if in != nil {
+			if _, err := io.ReadFull(in, room); err != nil {
+				return cutOff(err)
+			}
+		}
+		if state != noState {
+			if err := e.between(ctx, func() error { return how(ctx, c.name, room, int64(state)*int64(c.bytes)) }); err != nil {
+				return err
+			}
+		}
+		if _, err := out.Write(room); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeRoom gives a sequence the blocks that hold its tokens already, then such as can be taken; those are written to later.
 func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) error {
 	// Caches have memory once there was a pass: one without a token does.
-	if err := e.session.ReadCache(ctx, k.caches[0].name, nil, 0); errors.Is(err, runtime.ErrNoCache) {
+	if err := e.session.ReadCache(ctx, k.any(), nil, 0); errors.Is(err, runtime.ErrNoCache) {
 		if err := e.blank(ctx); err != nil {
 			return err
 		}
@@ -181,6 +243,11 @@ func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) error {
 		}
 		s.table = append(s.table, i)
 	}
+	if states := e.blocks.states; states != nil {
+		if i, ok := states.take(); ok {
+			s.state = i
+		}
+	}
 	return nil
 }
 
@@ -193,12 +260,21 @@ func (e *Engine) blank(ctx context.Context) error {
 // copyBlock copies a block of all caches from or to the memory of one.
 func (e *Engine) copyBlock(ctx context.Context, k *kept, block int, room []byte, how func(context.Context, string, []byte, int64) error) error {
 	for _, c := range k.caches {
-		if err := how(ctx, c.name, room[:c.blockBytes], int64(block)*int64(c.blockBytes)); err != nil {
+		if err := how(ctx, c.name, room[:c.bytes], int64(block)*int64(c.bytes)); err != nil {
 			return err
 		}
-		room = room[c.blockBytes:]
+		room = room[c.bytes:]
 	}
 	return nil
+}
+
+// oneState waits until nobody else saves or restores a state, and returns what lets the next one.
+func (e *Engine) oneState() (done func()) {
+	if e.blocks.states == nil {
+		return func() {}
+	}
+	e.stating.Lock()
+	return e.stating.Unlock
 }
 
 // pin keeps the blocks of a sequence that is not written; unpin lets them go.
@@ -278,8 +354,10 @@ func (e *Engine) readSavedHeader(r io.Reader, k *kept) (*savedHeader, error) {
 		return nil, &SavedError{fmt.Sprintf("they are %.20q, and here keys and values are %v", h.KV, e.kvType()), true}
 	case h.Model != k.model:
 		return nil, &SavedError{"another model computed them, or another version of this program", true}
-	case h.BlockTokens != graph.BlockRows || h.BlockBytes != int64(k.blockBytes):
-		return nil, &SavedError{Msg: fmt.Sprintf("blocks of %d tokens and %d bytes", h.BlockTokens, h.BlockBytes)}
+	case h.BlockTokens != graph.BlockRows || h.BlockBytes != int64(k.blockBytes) || h.StateBytes != int64(k.stateBytes):
+		return nil, &SavedError{
+			Msg: fmt.Sprintf("blocks of %d tokens and %d bytes, and states of %d", h.BlockTokens, h.BlockBytes, h.StateBytes),
+		}
 	case len(h.Tokens)%graph.BlockRows != 0:
 		return nil, &SavedError{Msg: fmt.Sprintf("%d tokens in whole blocks", len(h.Tokens))}
 	}
@@ -316,14 +394,27 @@ func (e *Engine) keeps(ctx context.Context) (*kept, error) {
 		return nil, err
 	}
 	k := new(kept)
-	for i := range g.Values {
-		if v := &g.Values[i]; v.Role == graph.Cache {
-			bytes := v.Bytes() / int64(v.Shape[0]) * graph.BlockRows
-			k.caches = append(k.caches, keptCache{v.Name, int(bytes)})
-			k.blockBytes += int(bytes)
+	state := make(map[graph.ValueID]bool)
+	for i := range g.Ops {
+		if in, ok := g.Ops[i].Kind.StateOperand(); ok && in < len(g.Ops[i].In) {
+			state[g.Ops[i].In[in].Value] = true
 		}
 	}
-	if len(k.caches) == 0 {
+	for i := range g.Values {
+		v := &g.Values[i]
+		if v.Role != graph.Cache {
+			continue
+		}
+		bytes := int(v.Bytes() / int64(v.Shape[0]))
+		if state[graph.ValueID(i)] {
+			k.states = append(k.states, keptCache{v.Name, bytes})
+			k.stateBytes += bytes
+		} else {
+			k.caches = append(k.caches, keptCache{v.Name, bytes * graph.BlockRows})
+			k.blockBytes += bytes * graph.BlockRows
+		}
+	}
+	if len(k.caches)+len(k.states) == 0 {
 		return nil, &models.UnsupportedError{What: "saving the keys and values of a model that keeps none"}
 	}
 	if k.model, err = e.fingerprint(ctx, g); err != nil {

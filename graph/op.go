@@ -109,7 +109,7 @@ var standard = func() *Registry {
 	r := &Registry{defs: make(map[Kind]OpDef)}
 	for _, family := range [][]OpDef{
 		reductionOps, normOps, indexOps, sortOps,
-		linearOps, decodeOps, expertsOps, factorOps, attentionOps, attendOps, recurrentOps,
+		linearOps, decodeOps, expertsOps, factorOps, attentionOps, attendOps, stateOps, recurrentOps,
 		elementwiseOps, chainOps, createOps, copyOps, chooseOps,
 		convOps, poolOps, resampleOps, padOps, regionOps,
 	} {

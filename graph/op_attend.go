@@ -52,7 +52,12 @@ var attendOps = []OpDef{
 }
 
 // Writes reports whether an op of a kind writes to an operand: such an operand is a cache.
-func (k Kind) Writes(in int) bool { return k == "attend" && (in == 3 || in == 4) }
+func (k Kind) Writes(in int) bool {
+	if cache, ok := k.StateOperand(); ok {
+		return in == cache
+	}
+	return k == "attend" && (in == 3 || in == 4)
+}
 
 // RowsAlone is an attribute of products: the bits of a row are not to depend on how many rows there are.
 const RowsAlone = "rows_alone"

@@ -26,6 +26,8 @@ type Stepper interface {
 	// Attend records what the module at path attends to: queries, keys and values of [1 heads rows size], those of keys and
 	// values perhaps fewer. The result is [1 rows heads×size].
 	Attend(path string, q, k, v Tensor, a Attention) (Tensor, error)
+	// Recur records an op of the module at path that walks the rows with a state, of which in are the operands before the state.
+	Recur(path, op string, in []Tensor) (Tensor, error)
 	// Wanted returns those rows of [1 rows …] whose result is asked for.
 	Wanted(x Tensor) (Tensor, error)
 	// Context is the largest number of positions that a sequence may have.
@@ -66,6 +68,26 @@ func (t *Trace) Attend(m *Module, q, k, v Tensor, a Attention) Tensor {
 	x, err := s.Attend(t.paths[m], q, k, v, a)
 	if err != nil {
 		panic(traceFailure{fmt.Errorf("attend: %w", err)})
+	}
+	return x
+}
+
+// Recur records an op that walks the tokens of [batch tokens …] with a state: "causal_conv", "selective_scan" or "delta_rule". In a
+// step the state is kept for the tokens that follow; a module has one. An operand may be nil where the op has it optional.
+func (t *Trace) Recur(m *Module, op string, in ...Tensor) Tensor {
+	s, ok := t.recorder.(Stepper)
+	if !ok {
+		args := make([]any, len(in))
+		for i, x := range in {
+			if x != nil {
+				args[i] = x
+			}
+		}
+		return t.Op("optimem::"+op, args...)
+	}
+	x, err := s.Recur(t.paths[m], op, in)
+	if err != nil {
+		panic(traceFailure{fmt.Errorf("%s: %w", op, err)})
 	}
 	return x
 }

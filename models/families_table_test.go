@@ -60,7 +60,11 @@ var familyRows = []familyRow{
 	{"ERNIE 4.5", "ernie4_5", true}, {"Hunyuan (dense)", "hunyuan_v1_dense.*", true}, {"Apertus", "apertus.*", true},
 	{"Arcee", "arcee.*", true}, {"CWM", "cwm.*", true}, {"GPT-NeoX", "gpt_neox.*", true}, {"GPT-J", "gptj.*", true},
 	{"HyperCLOVA X", "hyperclovax.*", true}, {"Jais 2", "jais2", true},
-	{"Falcon", "falcon.*", true}, {"BLOOM", "bloom.*", true}, {"MPT", "mpt.*", true},
+	{"Falcon", "falcon|falcon_(new|alibi).*", true}, {"BLOOM", "bloom.*", true}, {"MPT", "mpt.*", true},
+	{"Mamba", "mamba|mamba_.*", true}, {"Mamba 2", "mamba2.*", true}, {"LFM2", "lfm2.*", true},
+	{"Falcon-Mamba", "falcon_mamba", true}, {"Falcon-H1", "falcon_h1.*", true}, {"Bamba", "bamba", true},
+	{"Granite 4 (hybrid)", "granitemoehybrid.*", true}, {"Qwen3-Next", "qwen3_next.*", true}, {"Qwen3.5 (text)", "qwen3_5", true},
+	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true},
 }
 
 // recordedNames are the names of the models in a list of records.
@@ -143,7 +147,7 @@ func TestFamiliesTable(t *testing.T) {
 		dicts = append(dicts, name[strings.LastIndexByte(name, '/')+1:])
 	}
 	folders := listed("testdata/families/hf/*.heads.json.gz", ".heads.json.gz")
-	decoders := recordedNames(t, "testdata/families/hf/decoders.json.gz")
+	decoders := slices.Concat(recordedNames(t, "testdata/families/hf/decoders.json.gz"), recordedNames(t, "testdata/families/hf/recurrents.json.gz"))
 	steps := append(slices.Clone(decoders), recordedNames(t, "testdata/families/hf/text.json.gz")...)
 	for _, name := range folders {
 		if writesText(t, "testdata/families/hf/"+name+".heads.json.gz") {

@@ -78,7 +78,9 @@ type Model struct {
 	// stretch and restarts are those of the architecture.
 	stretch  int
 	restarts bool
-	step     func(StepOptions) *Model
+	// recurrent and keyless are, too.
+	recurrent, keyless bool
+	step               func(StepOptions) *Model
 	// adapters are the names of those that a call may use.
 	adapters []string
 	// weights are the checkpoint's.

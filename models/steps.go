@@ -20,6 +20,8 @@ type StepOptions struct {
 	Blocks int
 	// Context is how many positions a sequence has at most; 0 is [Model.Context].
 	Context int
+	// States is how many states of sequences the caches have places for, of a model that keeps some ([Model.Keeps]); 0 is 1.
+	States int
 	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, a half float, which
 	// rounds them, or [tensor.Int8], which rounds each head's row to 255 steps.
 	DType tensor.DType
@@ -34,8 +36,12 @@ const (
 	StepTokens = "input_ids"
 	// StepPositions are the positions of the rows in their sequences, negative where a row is none: int64 [rows].
 	StepPositions = "positions"
-	// StepBlocks are the blocks in which the sequence of each row lies, in order: int64 [rows, blocks of a context].
+	// StepBlocks are the blocks in which the sequence of each row lies, in order: int64 [rows, blocks of a context]. A model that
+	// keeps no keys and values has no such input.
 	StepBlocks = "blocks"
+	// StepStates say, of a model that keeps states, where each row finds that of its sequence, and where it leaves what became of
+	// it: int64 [rows, 2], the operand "states" of the ops that keep them ([graph.StateNone] and what follows there).
+	StepStates = "states"
 	// StepWanted are the rows whose logits are wanted: int64 [wanted].
 	StepWanted = "wanted"
 	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
@@ -65,6 +71,10 @@ const (
 // has to begin again, with no key or value of before.
 func (m *Model) Stretch() (positions int, restarts bool) { return m.stretch, m.restarts }
 
+// Keeps returns what a step keeps of the tokens it has seen: keys and values, which grow with a sequence and lie in blocks; states,
+// which are as large for any sequence; or both.
+func (m *Model) Keeps() (keys, states bool) { return !m.keyless, m.recurrent }
+
 // Context returns how many positions a sequence may have, of a model that [Model.Steps] takes; 0 of others.
 func (m *Model) Context() int { return m.context }
 
@@ -87,6 +97,7 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 	if o.DType == tensor.Invalid {
 		o.DType = tensor.Float32
 	}
+	o.States = max(o.States, 1)
 	if o.Source == 0 {
 		o.Source = m.source
 	}
@@ -104,6 +115,8 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 		return nil, fmt.Errorf("a context of %d positions, and the model has 1 to %d", o.Context, m.context)
 	case o.Blocks < 1 || o.Blocks > maxBlocks:
 		return nil, fmt.Errorf("caches of %d blocks: 1 to %d are possible", o.Blocks, maxBlocks)
+	case o.States > maxBlocks:
+		return nil, fmt.Errorf("caches of %d states: 1 to %d are possible", o.States, maxBlocks)
 	case o.DType != tensor.Float32 && o.DType != tensor.Int8 && !o.DType.IsHalf():
 		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16, float16 and int8 are possible", o.DType)
 	}
@@ -137,8 +150,17 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
 	s.source, s.sound = o.Source, m.sound
 	s.outputs = []string{StepLogits}
-	s.stretch, s.restarts = m.stretch, m.restarts
-	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
+	s.stretch, s.restarts, s.recurrent, s.keyless = m.stretch, m.restarts, m.recurrent, m.keyless
+	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows")}
+	if !m.keyless {
+		s.inputs = append(s.inputs, tables)
+	}
+	if m.recurrent {
+		places := port(StepStates, "rows", "places")
+		places.Shape[1] = 2
+		s.inputs = append(s.inputs, places)
+	}
+	s.inputs = append(s.inputs, port(StepWanted, "wanted"))
 	if len(m.adapters) > 0 {
 		s.inputs = append(s.inputs, port(StepAdapters, "rows"))
 	}
@@ -168,17 +190,26 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 				return nil, &InputError{p.Name, fmt.Sprintf("%d rows where there are %d tokens", bound[i].Shape()[0], rows)}
 			}
 		}
-		step := &stepRecorder{recorder: r, options: o, positions: bound[1], blocks: bound[2], wanted: bound[3]}
+		input := func(name string) layers.Tensor {
+			if i := slices.IndexFunc(writing, func(p Port) bool { return p.Name == name }); i >= 0 {
+				return bound[i]
+			}
+			return nil
+		}
+		step := &stepRecorder{
+			recorder: r, options: o, positions: input(StepPositions), blocks: input(StepBlocks), states: input(StepStates),
+			wanted: input(StepWanted),
+		}
 		a := from.arch
 		if len(m.adapters) > 0 {
-			step.adapters = bound[4]
+			step.adapters = input(StepAdapters)
 			a = lora.Mixed(a, from.adapters.list, step.choose)
 		}
 		if n := len(bound); m.source > 0 {
 			step.sourceAt, step.sourceBlocks = bound[n-2], bound[n-1]
 		}
-		if i := slices.IndexFunc(writing, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
-			lengths, err := r.Call("aten::unsqueeze", []any{bound[i], 0}, nil)
+		if x := input(StepLengths); x != nil {
+			lengths, err := r.Call("aten::unsqueeze", []any{x, 0}, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -200,8 +231,8 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 // A stepRecorder is what the trace of a step writes to. The modules see the rows as the tokens of one row of a batch.
 type stepRecorder struct {
 	*recorder
-	options                   StepOptions
-	positions, blocks, wanted layers.Tensor
+	options                           StepOptions
+	positions, blocks, states, wanted layers.Tensor
 	// none says of each row whether it is no token, once something asked.
 	none layers.Tensor
 	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
@@ -275,8 +306,28 @@ func (r *stepRecorder) Wanted(x layers.Tensor) (layers.Tensor, error) {
 	return out[0].(layers.Tensor), nil
 }
 
+// Recur implements layers.Stepper.
+func (r *stepRecorder) Recur(path, op string, in []layers.Tensor) (layers.Tensor, error) {
+	if r.states == nil {
+		return nil, fmt.Errorf("a state in a model that is said to keep none")
+	}
+	operands, shapes := make([]graph.Operand, len(in)), make([]tensor.Shape, len(in))
+	for i, x := range in {
+		if operands[i] = graph.Absent; x != nil {
+			operands[i], shapes[i] = r.Read(x.(*aten.Ref)), x.Shape()
+		}
+	}
+	shape := append(tensor.Shape{r.options.States}, graph.StateShape(graph.Kind(op), shapes)...)
+	cache := r.Graph.AddCache(path+".state", tensor.Float32, shape)
+	operands = append(operands, r.Graph.Whole(cache), r.Read(r.states.(*aten.Ref)))
+	return r.Emit1(graph.Kind(op), nil, operands...)
+}
+
 // Attend implements layers.Stepper.
 func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Attention) (layers.Tensor, error) {
+	if r.blocks == nil {
+		return nil, fmt.Errorf("keys and values in a model that is said to keep none")
+	}
 	var in []graph.Operand
 	var caches []graph.Operand
 	for i, x := range []layers.Tensor{q, k, v} {

@@ -153,11 +153,32 @@ func (s *stepsPlan) promptPerSecond() float64 {
 	return float64(s.engine.Rows()) / s.largest.Forecast.Seconds
 }
 
+// keptOfTexts says what is kept of texts: keys and values, and states, which do not grow with them.
+func keptOfTexts(p *plan.Plan, kv string) string {
+	states := int64(0)
+	for i := range p.Lowered.Graph.Ops {
+		op := &p.Lowered.Graph.Ops[i]
+		in, ok := op.Kind.StateOperand()
+		for _, c := range p.Caches {
+			if ok && in < len(op.In) && c.Value == op.In[in].Value {
+				states += c.Bytes
+			}
+		}
+	}
+	keys := fmt.Sprintf("keys and values %s as %s", ascii.FormatSize(p.CacheBytes-states), kv)
+	switch states {
+	case 0:
+		return keys
+	case p.CacheBytes:
+		return "states " + ascii.FormatSize(states) + " at any length"
+	}
+	return keys + " and states " + ascii.FormatSize(states)
+}
+
 // stepsRows says what texts take.
 func (r *run) stepsRows(t *ascii.Table, s *stepsPlan) {
 	p := s.one
-	t.Row("texts", fmt.Sprintf("%d of %s, their keys and values %s as %s", s.sequences, counted(s.engine.Context(), "token"),
-		ascii.FormatSize(p.CacheBytes), s.kv))
+	t.Row("texts", fmt.Sprintf("%d of %s, their %s", s.sequences, counted(s.engine.Context(), "token"), keptOfTexts(p, s.kv.String())))
 	moved := "nothing"
 	expertRows(t, p)
 	if s.replay != nil {

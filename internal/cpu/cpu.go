@@ -113,7 +113,7 @@ var kernels = func() map[graph.Kind]kernel {
 	all := make(map[graph.Kind]kernel)
 	for _, family := range []map[graph.Kind]kernel{
 		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
-		linearKernels, decodeKernels, expertsKernels, factorKernels, attentionKernels, attendKernels, recurrentKernels,
+		linearKernels, decodeKernels, expertsKernels, factorKernels, attentionKernels, attendKernels, stateKernels, recurrentKernels,
 		elementwiseKernels, chainKernels, rotaryKernels, castKernels, createKernels, copyKernels,
 		convKernels, blockedKernels, unitKernels, unitRowKernels, unitAttentionKernels, poolKernels, resampleKernels, padKernels,
 		regionKernels,

@@ -30,6 +30,10 @@ var crowded = map[string]struct{ reason, room string }{
 		"a file for each family of overloads, and all of them write through one builder and call each other",
 		"a family that calls none of the others may become a package below",
 	},
+	"models/transformers": {
+		"a family is a description over the fields of one decoder, whose forwards and mixers they share unexported",
+		"models of sounds and pictures, which share little with it, may become a package below",
+	},
 	"cmd/optimem": {
 		"every command's flags, text and tables are in one package main",
 		"a package of cmd/optimem/internal for the profile's tables and pictures",

@@ -64,6 +64,11 @@ var linearTargets = []atenOp{
 	}},
 	{"optimem::experts(Tensor self, Tensor ids, Tensor weights, Tensor[] gate, Tensor[] up, Tensor[] down, Tensor[]? biases=None, *, " +
 		"str act='silu', float alpha=0., float limit=0., bool weigh_input=False) -> Tensor", experts},
+	{"optimem::causal_conv(Tensor self, Tensor weight, Tensor? bias=None) -> Tensor", walking("causal_conv", "self", "weight", "bias")},
+	{"optimem::selective_scan(Tensor self, Tensor steps, Tensor a, Tensor b, Tensor c) -> Tensor",
+		walking("selective_scan", "self", "steps", "a", "b", "c")},
+	{"optimem::delta_rule(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor share) -> Tensor",
+		walking("delta_rule", "query", "key", "value", "decay", "share")},
 	{"aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", func(c *call) error {
 		return c.cross(c.int("dim"))
 	}},
@@ -531,6 +536,17 @@ func experts(c *call) error {
 		}
 	}
 	return c.give("experts", attrs, in...)
+}
+
+// walking gives an op that walks sequences from their beginning, whose operands are the arguments named.
+func walking(kind graph.Kind, names ...string) func(c *call) error {
+	return func(c *call) error {
+		in := make([]graph.Operand, len(names))
+		for i, name := range names {
+			in[i] = c.Read(c.optTensor(name))
+		}
+		return c.give(kind, nil, in...)
+	}
 }
 
 // cross gives the vector product of "self" and "other", which broadcast, over a dimension.

@@ -31,6 +31,7 @@ import zoo_hash
 from make_families_hf import OUT
 
 PATH = os.path.join(OUT, "decoders.json.gz")
+DEFAULTS = os.path.join(OUT, "defaults_decoders.json")
 V = 96
 TEXT = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -137,6 +138,7 @@ MODELS = [
         "text_config": TEXT | {"model_type": "llama", "num_hidden_layers": 2},
         "vision_config": EYES | {"model_type": "clip_vision_model"}}),
 ]
+SEEING = ("Gemma3", "Qwen3_5", "Qwen3_5Moe")  # whose models see, too
 PROMPTS, WRITTEN, ROWS, COLUMNS = (7, 61), 72, (0, 30, 60), 40
 
 
@@ -228,8 +230,8 @@ def defaults():
         if base == cls or cls in found:
             continue
         for head in ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"):
-            of = getattr(T, base + ("TextModel" if base + head == "Gemma3Model" else head), None)
-            if of is None or of.config_class.model_type == "gemma3":
+            of = getattr(T, base + ("TextModel" if head == "Model" and base in SEEING else head), None)
+            if of is None or of.config_class.model_type in ("gemma3", "qwen3_5", "qwen3_5_moe"):
                 continue
             if of.config_class.model_type in ("falcon", "bloom", "mpt", "gptj", "gpt_neox") and head in (
                     "ForTokenClassification", "ForQuestionAnswering"):
@@ -243,8 +245,9 @@ def defaults():
                 model = of(config)
             lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
             digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
-            found.setdefault(config.model_type, {})[base + head] = [len(lines), digest]
-    with open(os.path.join(OUT, "defaults_decoders.json"), "w") as f:
+            name = of.__name__ if base.startswith("Qwen") else base + head
+            found.setdefault(config.model_type, {})[name] = [len(lines), digest]
+    with open(DEFAULTS, "w") as f:
         f.write(json.dumps(found, sort_keys=True).replace("}, ", "},\n ") + "\n")
 
 

@@ -74,6 +74,16 @@ type decoder struct {
 	// feed makes what stands in place of the MLP of layer i, attend what stands in place of the attention; nil are those.
 	feed   func(d *decoder, c *config, i int, s shape) *layers.Module
 	attend func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module
+	// mixer makes what stands in layer i in place of the attention and keeps a state, and says under which name; nil is the attention.
+	mixer func(d *decoder, c *config, i int, s shape) (name string, m *layers.Module)
+	// more adds to a layer what only its own forward knows.
+	more func(d *decoder, c *config, s shape, layer *layers.Module)
+	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the MLP's.
+	beside string
+	// keyFactor returns what keys are multiplied with, nil for 1.
+	keyFactor func(c *config) float64
+	// still is set where nothing is turned, bare where layers have no MLP, recurrent where all layers keep a state.
+	still, bare, recurrent bool
 	// sinks is set where each head has a score more, whose value is nothing: gpt-oss.
 	sinks bool
 	// ignored matches keys of checkpoints that nothing reads; renames are pairs of old and new parts of them.
@@ -292,7 +302,7 @@ func (d decoder) base(c *config) *layers.Module {
 	if own.window != nil {
 		window, slides = own.window(c, s.layers)
 	}
-	turns := func(int, bool) bool { return own.alibi == nil }
+	turns := func(int, bool) bool { return own.alibi == nil && !own.still }
 	if own.turns != nil {
 		turns = own.turns(c)
 	}
@@ -313,6 +323,10 @@ func (d decoder) base(c *config) *layers.Module {
 		m.Add(own.names.embedNorm, own.normModule(c, s.hidden))
 	}
 	m.Add(own.names.layers, c.repeat(s.layers, layer)).Add(own.names.norm, own.normModule(c, s.hidden))
+	m.Attrs["recurrent"], m.Attrs["keyless"] = own.keeps(m)
+	if own.still {
+		return m
+	}
 	if own.alibi != nil {
 		m.Attrs["alibi"] = own.alibi(c, s.heads)
 		return m
@@ -322,6 +336,19 @@ func (d decoder) base(c *config) *layers.Module {
 		m.Add("rotary_emb_local", c.rotary(d.class+"RotaryEmbedding", s.size, s.positions, own.rope.sliding()))
 	}
 	return m
+}
+
+// keeps says whether layers of a model keep states, and whether none keeps keys and values.
+func (d *decoder) keeps(m *layers.Module) (recurrent, keyless bool) {
+	recurrent, keyless = d.recurrent, true
+	for _, block := range m.Child(d.names.layers).Children {
+		if block.Module.Text("mixer") == "" {
+			keyless = false
+		} else {
+			recurrent = true
+		}
+	}
+	return recurrent, keyless && recurrent
 }
 
 // times returns a factor, 1 where there is none.
@@ -367,7 +394,9 @@ func (c *config) padding(missing any) any {
 type around struct {
 	masks, angles [2]any
 	positions     layers.Tensor
-	alibi         *alibiPass
+	// padding is the mask of the tokens that are none, [batch, tokens], nil where all are some.
+	padding layers.Tensor
+	alibi   *alibiPass
 }
 
 // modelForward takes input_ids, attention_mask and position_ids.
@@ -387,6 +416,9 @@ func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) an
 	}
 	blocks := m.Child(own.names.layers).Children
 	a := &around{positions: positions}
+	if _, steps := t.Steps(); !steps {
+		a.padding = optional(t, args, 1)
+	}
 	d.masks(t, m, args, a, blocks)
 	if own.alibi == nil {
 		d.turnedAngles(t, m, a, blocks)
@@ -415,7 +447,7 @@ func (d decoder) masks(t *layers.Trace, m *layers.Module, args []any, a *around,
 	}
 	for i, k := range []masking{full, sliding} {
 		for _, block := range blocks {
-			if block.Module.Bool("sliding") == (i == 1) {
+			if block.Module.Bool("sliding") == (i == 1) && block.Module.Text("mixer") == "" {
 				a.masks[i] = k.create(t)
 				break
 			}

@@ -50,7 +50,7 @@ func (d *decoder) attentionAttrs(c *config, s shape) map[string]any {
 	attrs := map[string]any{
 		"decoder": d, "head_dim": s.size, "groups": s.heads / max(s.keys, 1), "queries": s.heads * s.size,
 		"keys": s.keys * s.size, "scaling": inverseSqrt(s.size), "softcap": 0.0, "eager": c.eager() || d.capped || d.sinks,
-		"clip": 0.0, "warm": 0.0, "warm_context": 0.0,
+		"clip": 0.0, "warm": 0.0, "warm_context": 0.0, "key_factor": times(c, d.keyFactor),
 	}
 	if d.scaling != nil {
 		attrs["scaling"] = d.scaling(c, s.size)
@@ -115,6 +115,9 @@ func (d decoder) attentionForward(t *layers.Trace, m *layers.Module, args ...any
 	}
 	q, k, v := own.headsOf(t, m, x)
 	q, k, v = t.Op("transpose.int", q, 1, 2), t.Op("transpose.int", k, 1, 2), t.Op("transpose.int", v, 1, 2)
+	if by := m.Float("key_factor"); by != 1 {
+		k = t.Op("mul.Tensor", k, by)
+	}
 	if m.Bool("turned") {
 		angles := a.angles[kind].([]layers.Tensor)
 		cos, sin := t.Op("unsqueeze", angles[0], 1), t.Op("unsqueeze", angles[1], 1)

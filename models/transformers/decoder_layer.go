@@ -97,11 +97,25 @@ func (d *decoder) layer(c *config, i int, s shape, attrs map[string]any, sliding
 	if feed == nil {
 		feed = func(d *decoder, c *config, _ int, s shape) *layers.Module { return d.mlp(c, s.hidden, s.inner) }
 	}
+	name, mixer := "", (*layers.Module)(nil)
+	if d.mixer != nil {
+		name, mixer = d.mixer(d, c, i, s)
+	}
 	m := layers.New(d.class+"DecoderLayer", map[string]any{
-		"decoder": d, "sliding": sliding, "turned": attrs["turned"], "residual_multiplier": times(c, d.residual),
-	}).
-		Add(d.names.attention, attend(d, c, i, s, attrs)).
-		Add(d.names.mlp, feed(d, c, i, s))
+		"decoder": d, "sliding": sliding, "turned": attrs["turned"], "residual_multiplier": times(c, d.residual), "mixer": name,
+	})
+	if mixer != nil {
+		m.Attrs["turned"] = false
+		m.Add(name, mixer)
+	} else {
+		m.Add(d.names.attention, attend(d, c, i, s, attrs))
+	}
+	if !d.bare {
+		m.Add(d.names.mlp, feed(d, c, i, s))
+	}
+	if d.more != nil {
+		d.more(d, c, s, m)
+	}
 	for i := range 2 {
 		for _, name := range []string{d.names.before[i], d.names.after[i]} {
 			if name != "" {
@@ -131,7 +145,11 @@ func (d decoder) layerForward(t *layers.Trace, m *layers.Module, args ...any) an
 	}
 	before, after := own.names.before, own.names.after
 	seen := normed(before[0], x)
-	attended := t.ChildOf(m, own.names.attention, seen, a, m.Bool("sliding")).(layers.Tensor)
+	mixer := m.Text("mixer")
+	if mixer == "" {
+		mixer = own.names.attention
+	}
+	attended := t.ChildOf(m, mixer, seen, a, m.Bool("sliding")).(layers.Tensor)
 	if own.parallel {
 		if before[1] != "" {
 			seen = normed(before[1], x)
@@ -142,11 +160,18 @@ func (d decoder) layerForward(t *layers.Trace, m *layers.Module, args ...any) an
 		x = seen
 	}
 	x = added(x, attended, after[0])
+	if own.bare {
+		return x
+	}
 	seen = normed(before[1], x)
 	if own.normed {
 		x = seen
 	}
-	return added(x, t.Child(m, own.names.mlp, seen), after[1])
+	fed := t.Child(m, own.names.mlp, seen)
+	if own.beside != "" && m.Has(own.beside) {
+		fed = t.Op("add.Tensor", t.Child(m, own.beside, seen), fed)
+	}
+	return added(x, fed, after[1])
 }
 
 func (d *decoder) mlp(c *config, hidden, inner int) *layers.Module {

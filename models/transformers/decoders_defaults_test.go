@@ -14,13 +14,15 @@ import (
 // TestDecoderDefaults makes every class of the decoders from a configuration without sizes: its state dict has the names and shapes
 // that Python's has, and a class that Python does not have is not there.
 func TestDecoderDefaults(t *testing.T) {
-	text, err := os.ReadFile("../testdata/families/hf/defaults_decoders.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var recorded map[string]map[string][2]any // how many entries, and the hash of their lines
-	if err := json.Unmarshal(text, &recorded); err != nil {
-		t.Fatal(err)
+	recorded := make(map[string]map[string][2]any) // how many entries, and the hash of their lines
+	for _, file := range []string{"defaults_decoders.json", "defaults_recurrents.json"} {
+		text, err := os.ReadFile("../testdata/families/hf/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &recorded); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for kind, classes := range recorded {
 		for _, h := range familyNamed(kind).heads {

@@ -38,12 +38,16 @@ const worst = 1e-4
 
 func recordedDecoders(t testing.TB) []decoderRecord {
 	t.Helper()
-	var list []decoderRecord
-	decode := func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }
-	if err := zoo.Unzip(filepath.Join(configFolder, "decoders.json.gz"), decode); err != nil {
-		t.Fatal(err)
+	var all []decoderRecord
+	for _, file := range []string{"decoders.json.gz", "recurrents.json.gz"} {
+		var list []decoderRecord
+		decode := func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }
+		if err := zoo.Unzip(filepath.Join(configFolder, file), decode); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, list...)
 	}
-	return list
+	return all
 }
 
 // weightRule is make_decoders.py's weight_rule.

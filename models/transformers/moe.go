@@ -72,16 +72,21 @@ const maxExperts = 1 << 14
 func (x mixture) of(d decoder) *family {
 	d.feed = x.feed
 	f := d.family()
-	f.classes[d.class+x.block] = layers.Unary(mixtureForward)
-	f.classes[d.class+x.router] = layers.Class{Forward: routerForward}
-	f.classes[d.class+x.experts] = layers.Class{Forward: expertsForward}
+	x.join(f, d.class)
+	return f
+}
+
+// join adds the classes of a mixture to a family.
+func (x mixture) join(f *family, class string) {
+	f.classes[class+x.block] = layers.Unary(mixtureForward)
+	f.classes[class+x.router] = layers.Class{Forward: routerForward}
+	f.classes[class+x.experts] = layers.Class{Forward: expertsForward}
 	for _, name := range []string{"Statics", "Expert", "ExpertWeight"} { // which only hold weights
-		f.classes[d.class+name] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
+		f.classes[class+name] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
 			t.Fail("%s is computed with others of its kind", m.Class)
 			return nil
 		}}
 	}
-	return f
 }
 
 // feed is the mixture of layer i, or its MLP.

@@ -19,6 +19,9 @@ type stepper struct {
 	session *optimem.Session
 	blocks  []int64
 	at      int
+	passes  int
+	// keys and state are what the model keeps.
+	keys, state bool
 	// lengths is how many tokens the sequence will have, where the model wants to know.
 	lengths int
 }
@@ -27,7 +30,7 @@ type stepper struct {
 func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Options) *stepper {
 	t.Helper()
 	n := graph.Blocks(context)
-	steps, err := model.Steps(models.StepOptions{Blocks: n + 3, Context: context})
+	steps, err := model.Steps(models.StepOptions{Blocks: n + 3, Context: context, States: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +40,7 @@ func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Opt
 	}
 	t.Cleanup(func() { session.Close() })
 	s := &stepper{session: session}
+	s.keys, s.state = model.Keeps()
 	if stretch, _ := model.Stretch(); stretch > 0 && context > stretch {
 		s.lengths = context
 	}
@@ -57,7 +61,19 @@ func (s *stepper) feed(t testing.TB, tokens []int64) []float32 {
 	}
 	in := optimem.Values{
 		models.StepTokens: tensor.Of(tokens, len(tokens)), models.StepPositions: tensor.Of(positions, len(tokens)),
-		models.StepBlocks: tensor.Of(tables, len(tokens), len(s.blocks)), models.StepWanted: tensor.Of(wanted, len(tokens)),
+		models.StepWanted: tensor.Of(wanted, len(tokens)),
+	}
+	if s.keys {
+		in[models.StepBlocks] = tensor.Of(tables, len(tokens), len(s.blocks))
+	}
+	if s.state { // passes take turns between two places
+		places := slices.Repeat([]int64{graph.StateBefore, graph.StateNone}, len(tokens))
+		s.passes++
+		places[len(places)-1] = int64(1 + s.passes%2)
+		if places[0] = int64(1 + (s.passes-1)%2); s.at == 0 {
+			places[0] = graph.StateNone
+		}
+		in[models.StepStates] = tensor.Of(places, len(tokens), 2)
 	}
 	if s.lengths > 0 {
 		in[models.StepLengths] = tensor.Of(slices.Repeat([]int64{int64(s.lengths)}, len(tokens)), len(tokens))

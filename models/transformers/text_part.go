@@ -13,7 +13,7 @@ var textParts = map[string]struct {
 	ties bool
 }{
 	"gemma3": {"gemma3_text", true}, "mistral3": {"mistral", true}, "llava": {"llama", false}, "llava_next": {"llama", false},
-	"llama4": {"llama4_text", false},
+	"llama4": {"llama4_text", false}, "qwen3_5": {"qwen3_5_text", false}, "qwen3_5_moe": {"qwen3_5_moe_text", false},
 }
 
 // takeTextPart makes the configuration that of the text part, where it is one of a model that has one.

@@ -82,7 +82,7 @@ func transducing(context, source func(c *config) int, h head) head {
 }
 
 // families is every family of the package.
-var families = slices.Concat(decoders, mixtures, []*family{
+var families = slices.Concat(decoders, mixtures, recurrents, []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, electra, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
 	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper,
 })
@@ -176,6 +176,9 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 		root.Walk(func(_ string, m *layers.Module) {
 			if context, ok := m.Attrs["context"].(int); ok && context > 0 { // a rotary embedding's
 				a.Stretch, a.Restarts = context, m.Attrs["factor"] == 0.0
+			}
+			if m.Attrs["recurrent"] == true {
+				a.Recurrent, a.Keyless = true, m.Attrs["keyless"] == true
 			}
 		})
 	}
