@@ -65,7 +65,7 @@ func open(t testing.TB, dir string, opts Options) *Registry {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
-		for range 1000 { // handlers of connections that were cut off end a little later
+		for range 12000 { // handlers of connections that were cut off end a little later
 			if r.bodies.heldBytes() == 0 {
 				return
 			}

@@ -30,9 +30,10 @@ type writing struct {
 	tick func() error
 }
 
-// run writes all answers at once, through shared passes. It returns the first error when all of them have ended.
-func (x *writing) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// run writes all answers at once, through shared passes. It returns the first error when all of them have ended. What was
+// written before one of them failed is told.
+func (x *writing) run(asked context.Context) error {
+	ctx, cancel := context.WithCancelCause(asked)
 	defer cancel(nil)
 	events := make(chan event)
 	var wg sync.WaitGroup
@@ -57,6 +58,7 @@ func (x *writing) run(ctx context.Context) error {
 	}()
 	silence := time.NewTicker(x.idle)
 	defer silence.Stop()
+	heard := true // what comes is told, until whoever is told cannot hear it
 	for {
 		var err error
 		select {
@@ -64,7 +66,7 @@ func (x *writing) run(ctx context.Context) error {
 			if !more {
 				return context.Cause(ctx)
 			}
-			if ctx.Err() == nil {
+			if heard && asked.Err() == nil {
 				err = x.got(e)
 				silence.Reset(x.idle)
 			}
@@ -74,6 +76,7 @@ func (x *writing) run(ctx context.Context) error {
 			}
 		}
 		if err != nil {
+			heard = false
 			cancel(err)
 		}
 	}

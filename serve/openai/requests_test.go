@@ -214,7 +214,7 @@ type waiting struct {
 	pieces int
 	fail   error
 	panics bool
-	silent time.Duration
+	silent chan struct{} // the text comes when it is closed
 	begun  atomic.Int64
 	ended  chan error
 }
@@ -234,9 +234,9 @@ func (w *waiting) Pieces(ctx context.Context, _ generate.TextRequest, got func(g
 		panic("a bug")
 	case w.fail != nil:
 		return nil, w.fail
-	case w.silent > 0:
+	case w.silent != nil:
 		select {
-		case <-time.After(w.silent):
+		case <-w.silent:
 		case <-ctx.Done():
 		}
 		result := &generate.TextResult{}
@@ -379,11 +379,20 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 
 // TestSilence: a stream that waits has comments, which are no events.
 func TestSilence(t *testing.T) {
-	w := &waiting{Writer: writer(t, ""), silent: 200 * time.Millisecond}
+	w := &waiting{Writer: writer(t, ""), silent: make(chan struct{})}
 	s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{KeepAlive: 5 * time.Millisecond})
-	r, data := s.post(t, chats, ask("x", `"stream": true`))
-	if r.StatusCode != 200 || !bytes.HasPrefix(data, []byte(": waiting\n\n: waiting\n\n")) || !bytes.HasSuffix(data, []byte("data: [DONE]\n\n")) {
-		t.Errorf("%s %q", r.Status, data)
+	r, err := s.Client().Post(s.URL+chats, "application/json", strings.NewReader(ask("x", `"stream": true`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	const two = ": waiting\n\n: waiting\n\n"
+	first := make([]byte, len(two))
+	_, err = io.ReadFull(r.Body, first)
+	close(w.silent)
+	data, rest := io.ReadAll(r.Body)
+	if err != nil || rest != nil || r.StatusCode != 200 || string(first) != two || !bytes.HasSuffix(data, []byte("data: [DONE]\n\n")) {
+		t.Errorf("%s %q %q: %v, %v", r.Status, first, data, err, rest)
 	}
 	if _, data := s.post(t, chats, ask("x", "")); bytes.Contains(data, []byte("waiting")) {
 		t.Errorf("%q", data)
