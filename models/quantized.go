@@ -28,10 +28,14 @@ type quantConfig struct {
 	BlockSize  []int64 `json:"weight_block_size"`
 	Eight      bool    `json:"load_in_8bit"`
 	Four       bool    `json:"load_in_4bit"`
+	// Types are torchao's configurations by module, or that of all of them, "default".
+	Types map[string]struct {
+		Type string `json:"_type"`
+	} `json:"quant_type"`
 }
 
 // quantMethods are those whose weights are read, in the words of an error.
-const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes and mxfp4 (gpt-oss)"
+const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes, torchao (int8 and float8 weights) and mxfp4 (gpt-oss)"
 
 // useQuantized makes m the model of a Hugging Face folder whose weights are quantised: of tensors that belong together one weight
 // is made, under the name that it had, and the configuration no longer says so.
@@ -118,6 +122,11 @@ type quantModule struct {
 	dtype         tensor.DType
 }
 
+// torchaoTypes are the configurations whose weights are read: bytes with a scale for each row, group of columns, or all.
+var torchaoTypes = []string{
+	"Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig", "Float8DynamicActivationFloat8WeightConfig",
+}
+
 // method refuses what is not known.
 func (b *quantBuilder) method() error {
 	refused := func(why string) error {
@@ -146,6 +155,10 @@ func (b *quantBuilder) method() error {
 		if !b.Eight && !b.Four {
 			return refused(", neither in 8 bits nor in 4")
 		}
+	case "torchao":
+		if len(b.Types) != 1 || !slices.Contains(torchaoTypes, b.Types["default"].Type) {
+			return refused(fmt.Sprintf(", quant_type %.60q", b.Types["default"].Type))
+		}
 	case "compressed-tensors":
 		switch b.Format {
 		case "pack-quantized", "int-quantized", "naive-quantized", "float-quantized":
@@ -171,7 +184,9 @@ func (b *quantBuilder) module(name string) error {
 	case kind == "qweight" && b.Method == "gptq":
 		return b.words(module, encoded.AlongColumns)
 	case kind == "weight_scale_inv" && b.Method == "fp8":
-		return b.floats8(module, "weight_scale_inv", b.dtype)
+		return b.floats8(module, "weight", "weight_scale_inv", b.dtype)
+	case kind == "_weight_qdata" && b.Method == "torchao":
+		return b.torchao(module)
 	case (kind == "activation_scale" || kind == "input_scale") && (b.Method == "fp8" || b.Method == "compressed-tensors"):
 		b.gone[name] = true // activations are not rounded
 	case b.Method == "bitsandbytes" && strings.HasPrefix(kind, "bitsandbytes__") && strings.HasSuffix(module, ".weight.quant_state"):
@@ -416,7 +431,7 @@ func (b *quantBuilder) scaled(module string) error {
 	}
 	if codes.DType == tensor.Float8E4M3FN {
 		scales := b.all[module+".weight_scale"]
-		return b.floats8(module, "weight_scale", scales.DType)
+		return b.floats8(module, "weight", "weight_scale", scales.DType)
 	}
 	codes, err := b.part(module, "weight", tensor.Int8)
 	if err != nil {
@@ -440,6 +455,51 @@ func (b *quantBuilder) scaled(module string) error {
 	if w.Group, err = groupOf(scales, rows, columns); err != nil {
 		return err
 	}
+	b.add(module, rows, columns, w.DType, w.Matrix)
+	return nil
+}
+
+// torchao makes a weight of torchao's bytes, whose zero points must be none.
+func (b *quantBuilder) torchao(module string) error {
+	if b.all[module+"._weight_qdata"].DType == tensor.Float8E4M3FN {
+		return b.floats8(module, "_weight_qdata", "_weight_scale", b.dtype)
+	}
+	codes, err := b.part(module, "_weight_qdata", tensor.Int8)
+	if err != nil {
+		return err
+	}
+	scales, err := b.part(module, "_weight_scale", tensor.Float32)
+	if err != nil {
+		return err
+	}
+	rows, columns, err := matrixSizes(codes)
+	if err != nil {
+		return err
+	}
+	group, err := groupOf(scales, rows, columns)
+	if err != nil {
+		return err
+	}
+	if b.has(module, "_weight_zero_point") {
+		zeros, err := b.part(module, "_weight_zero_point", tensor.Int8)
+		if err != nil {
+			return err
+		}
+		if err := sized(zeros, rows, columns/group); err != nil {
+			return err
+		}
+		buf := make([]byte, min(zeros.Bytes(), 64<<10))
+		for off := int64(0); off < zeros.Bytes(); off += int64(len(buf)) {
+			part := buf[:min(int64(len(buf)), zeros.Bytes()-off)]
+			if err := zeros.Span().ReadAt(context.Background(), part, off); err != nil {
+				return err
+			}
+			if slices.ContainsFunc(part, func(z byte) bool { return z != 0 }) {
+				return &UnsupportedError{What: zeros.Name + ", zero points other than none"}
+			}
+		}
+	}
+	w := encoded.Signed8{Rows: rows, Columns: columns, Group: group, Codes: codes.Span(), Scales: scales.Span(), DType: b.dtype}
 	b.add(module, rows, columns, w.DType, w.Matrix)
 	return nil
 }
@@ -477,14 +537,16 @@ func (b *quantBuilder) llmInt8(module string) error {
 			return &UnsupportedError{What: fmt.Sprintf("%s %d, an order of bytes other than that of rows", format.Name, kind[0])}
 		}
 	}
-	w := encoded.LLMInt8{Rows: rows, Columns: columns, Codes: codes.Span(), Scales: scales.Span(), DType: b.dtype}
+	w := encoded.Signed8{
+		Rows: rows, Columns: columns, Group: columns, Codes: codes.Span(), Scales: scales.Span(), Of127: true, DType: b.dtype,
+	}
 	b.add(module, rows, columns, w.DType, w.Matrix)
 	return nil
 }
 
 // floats8 makes a weight of float8 with scales of blocks, of rows, or of all.
-func (b *quantBuilder) floats8(module, kind string, dtype tensor.DType) error {
-	codes, err := b.part(module, "weight", tensor.Float8E4M3FN)
+func (b *quantBuilder) floats8(module, codesKind, kind string, dtype tensor.DType) error {
+	codes, err := b.part(module, codesKind, tensor.Float8E4M3FN)
 	if err != nil {
 		return err
 	}

@@ -179,6 +179,26 @@ var quantForms = map[string]struct {
 			}
 		}, true,
 	},
+	"torchao": {
+		map[string]any{"quant_method": "torchao", "quant_type": map[string]any{"default": map[string]any{"_type": "Int8WeightOnlyConfig"}}},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"_weight_qdata":      {"I8", []int{rows, columns}, noise(seed, rows*columns)},
+				"_weight_scale":      {"F32", []int{rows, columns / 32}, singlesOf(seed+1, rows*columns/32)},
+				"_weight_zero_point": {"I8", []int{rows, columns / 32}, make([]byte, rows*columns/32)},
+			}
+		}, true,
+	},
+	"torchao of float8": {
+		map[string]any{"quant_method": "torchao", "quant_type": map[string]any{"default": map[string]any{"_type": "Float8WeightOnlyConfig"}}},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			codes := bytes.ReplaceAll(noise(seed, rows*columns), []byte{0x7f}, []byte{0})
+			return map[string]heldTensor{
+				"_weight_qdata": {"F8_E4M3", []int{rows, columns}, bytes.ReplaceAll(codes, []byte{0xff}, []byte{0x80})},
+				"_weight_scale": {"F32", []int{rows, 1}, singlesOf(seed+1, rows)},
+			}
+		}, true,
+	},
 	"bitsandbytes of bytes": {
 		map[string]any{"quant_method": "bitsandbytes", "load_in_8bit": true},
 		func(seed uint32, rows, columns int) map[string]heldTensor {
@@ -362,6 +382,15 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 		}},
 		{"bitsandbytes", `"bitsandbytes", neither in 8 bits nor in 4`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes"}
+		}},
+		{"torchao", `"torchao", quant_type "Int4WeightOnlyConfig"`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{
+				"quant_method": "torchao", "quant_type": map[string]any{"default": map[string]any{"_type": "Int4WeightOnlyConfig"}},
+			}
+		}},
+		{"torchao", proj + "_weight_scale is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"_weight_scale") }},
+		{"torchao", proj + "_weight_zero_point has the shape [2]", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"_weight_zero_point"] = heldTensor{"I8", []int{2}, make([]byte, 2)}
 		}},
 		{"bitsandbytes of bytes", proj + "SCB has the shape [3], where [128] fits", func(_ map[string]any, x map[string]heldTensor) {
 			x[proj+"SCB"] = heldTensor{"F32", []int{3}, make([]byte, 12)}

@@ -15,6 +15,7 @@ import (
 //	             the low ones first:                            round((code − nothing) × scale)
 //	F8E4M3       scale, float32; codes:                          round(float8_e4m3fn × scale)
 //	LLMINT8      scale, float32; codes with a sign:              round(float32(code × scale) × float32(1 ÷ 127))
+//	SINT8        scale, float32; codes with a sign:              round(code × scale)
 //	NF4, FP4     scale, float32; codes in half bytes:            round(number of the code × scale)
 //
 // Their names end in how many numbers a block has and in the dtype that numbers are rounded to, as the library rounds them.
@@ -51,6 +52,7 @@ func makeOwn() []Encoding {
 			add("INT8", width+1+n, func(to []float32, b []byte) { decodeInt8(to, b, dtype) })
 			add("F8E4M3", 4+n, func(to []float32, b []byte) { decodeFloat8(to, b, dtype) })
 			add("LLMINT8", 4+n, func(to []float32, b []byte) { decodeLLMInt8(to, b, dtype) })
+			add("SINT8", 4+n, func(to []float32, b []byte) { decodeSigned8(to, b, dtype) })
 			add("NF4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableNF4) })
 			add("FP4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableFP4) })
 		}
@@ -154,6 +156,13 @@ func decodeLLMInt8(to []float32, b []byte, dtype tensor.DType) {
 	scale := loadFloat(b, tensor.Float32)
 	for i, c := range b[4:][:len(to)] {
 		to[i] = rounded(float32(float32(int8(c))*scale)*reciprocal127, dtype)
+	}
+}
+
+func decodeSigned8(to []float32, b []byte, dtype tensor.DType) {
+	scale := loadFloat(b, tensor.Float32)
+	for i, c := range b[4:][:len(to)] {
+		to[i] = rounded(float32(int8(c))*scale, dtype)
 	}
 }
 

@@ -100,10 +100,14 @@ func packedCases() map[string]packedCase {
 			return m, e
 		}
 	}
-	llm := func(columns int64, d tensor.DType) func() (encoded.Matrix, *encoded.Encoding) {
-		return encoded.LLMInt8{
-			Rows: rows, Columns: columns, Codes: stream(1, rows*columns), Scales: scalesOf(tensor.Float32, rows), DType: d,
+	signed8 := func(columns, group int64, of127 bool, d tensor.DType) func() (encoded.Matrix, *encoded.Encoding) {
+		return encoded.Signed8{
+			Rows: rows, Columns: columns, Group: group, Codes: stream(1, rows*columns),
+			Scales: scalesOf(tensor.Float32, rows*columns/group), Of127: of127, DType: d,
 		}.Matrix
+	}
+	llm := func(columns int64, d tensor.DType) func() (encoded.Matrix, *encoded.Encoding) {
+		return signed8(columns, columns, true, d)
 	}
 	return map[string]packedCase{
 		"bnb nf4":             {nested("NF4", tensor.BFloat16, false), columns, tensor.BFloat16, "NF4/64 bfloat16"},
@@ -121,6 +125,9 @@ func packedCases() map[string]packedCase {
 		"gptq 3 16":           {words(encoded.AlongColumns, 3, 16, 1).Matrix, columns, tensor.Float16, ""},
 		"bnb int8":            {llm(columns, tensor.Float16), columns, tensor.Float16, "LLMINT8/128 float16"},
 		"bnb int8 short":      {llm(40, tensor.BFloat16), 40, tensor.BFloat16, ""},
+		"ao int8 rows":        {signed8(columns, columns, false, tensor.BFloat16), columns, tensor.BFloat16, "SINT8/128 bfloat16"},
+		"ao int8 64":          {signed8(columns, 64, false, tensor.Float16), columns, tensor.Float16, "SINT8/64 float16"},
+		"ao int8 short":       {signed8(40, 20, false, tensor.BFloat16), 40, tensor.BFloat16, ""},
 		"ct 4 128":            {inRows(4, 128, tensor.BFloat16, false).Matrix, columns, tensor.BFloat16, "INT4/128 bfloat16"},
 		"ct 4 32 zeros":       {inRows(4, 32, tensor.Float16, true).Matrix, columns, tensor.Float16, "INT4/32 float16"},
 		"ct 8 256":            {inRows(8, 256, tensor.Float32, false).Matrix, columns, tensor.Float32, "INT8/128 float32"},

@@ -1,6 +1,6 @@
 """Writes packed.json: what libraries beside ggml make of pseudo-random codes, scales and zeros.
 
-    pip install torch compressed-tensors bitsandbytes && python make_packed.py
+    pip install torch compressed-tensors bitsandbytes torchao && python make_packed.py
 
 AWQ's and GPTQ's formulas are those of AutoAWQ (awq/utils/packing_utils.py: dequantize_gemm) and AutoGPTQ (qlinear_cuda_old.py),
 float8's that of transformers (integrations/finegrained_fp8.py: Fp8Dequantize); words of compressed-tensors and codes of bitsandbytes are dequantised by the packages. The tensors are not in it: Go's test makes the same ones.
@@ -14,6 +14,7 @@ from bitsandbytes.backends.default.ops import _dequantize_4bit_compute, _dequant
 from bitsandbytes.functional import get_4bit_type, int8_vectorwise_dequant
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from compressed_tensors.quantization.lifecycle.forward_helpers import _dequantize
+from torchao.quantization.quant_primitives import dequantize_affine
 
 ROWS, COLUMNS = 32, 256
 
@@ -106,6 +107,13 @@ def llm_int8(columns, dtype):
     return int8_vectorwise_dequant(q, scales(torch.float32, ROWS)).to(dtype)
 
 
+def ao_int8(columns, group, dtype):
+    q = torch.frombuffer(stream(1, ROWS * columns), dtype=torch.int8).reshape(ROWS, columns)
+    s = scales(torch.float32, ROWS, columns // group)
+    zeros = torch.zeros(s.shape, dtype=torch.int8)
+    return dequantize_affine(q, (1, group), s, zeros, torch.int8, -128, 127, output_dtype=dtype)
+
+
 def ct(bits, group, dtype, zeros):
     s = scales(dtype, ROWS, COLUMNS // group)
     q = unpack_from_int32(words(1, ROWS, COLUMNS * bits // 32), bits, torch.Size([ROWS, COLUMNS]))
@@ -145,6 +153,8 @@ for name, w in {
     "gptq 4 32 act order": gptq(4, 32, order=True), "gptq 4 16": gptq(4, 16),
     "gptq 3 32": gptq3(32), "gptq 3 128 v2": gptq3(128, v2=True), "gptq 3 16": gptq3(16),
     "bnb int8": llm_int8(COLUMNS, torch.float16), "bnb int8 short": llm_int8(40, torch.bfloat16),
+    "ao int8 rows": ao_int8(COLUMNS, COLUMNS, torch.bfloat16), "ao int8 64": ao_int8(COLUMNS, 64, torch.float16),
+    "ao int8 short": ao_int8(40, 20, torch.bfloat16),
     "ct 4 128": ct(4, 128, torch.bfloat16, False), "ct 4 32 zeros": ct(4, 32, torch.float16, True),
     "ct 8 256": ct(8, 256, torch.float32, False), "ct int8": int8(torch.bfloat16),
     "fp8 blocks": fp8(24, 256, 8, 128, torch.float32, torch.bfloat16), "fp8 edges": fp8(20, 200, 16, 128, torch.float32, torch.bfloat16),
