@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release bench-serve
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release bench-serve
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -17,6 +17,10 @@ race:
 
 noasm:
 	.ci/run noasm
+
+# Pictures and pages in Chromium, traces in Chrome's trace viewer, snapshots in PyTorch's: make browser PYTHON=.venv/bin/python
+browser:
+	.ci/browser $(PYTHON)
 
 # A few seconds for each target.
 fuzz:

@@ -23,6 +23,7 @@ import (
 	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/slots"
 )
 
 // Options change how a plan is run. The zero value is right.
@@ -436,6 +437,9 @@ func (x *sideIO) Left(instance int, err error) (othersGoOn bool) {
 	shared, ok := x.caller.(pager.Shared)
 	return ok && shared.Left(instance, err)
 }
+
+// Routing returns nil: experts are lent on the CPU alone, which has no chunker.
+func (c *Chunker) Routing() map[string]*slots.Curve { return nil }
 
 // Stats returns what both sides did: the device's, and the host's. Of several devices it is the sum, with the peak of the
 // one that held most.

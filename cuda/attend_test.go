@@ -45,6 +45,8 @@ type attendCase struct {
 	window, chunk                int
 	softcap                      float64
 	sinks                        bool
+	// distances is how many of them a bias tells apart, 0 for no bias.
+	distances int
 }
 
 var attendCases = map[string]attendCase{
@@ -56,6 +58,8 @@ var attendCases = map[string]attendCase{
 	"chunk":           {heads: 2, groups: 2, width: 16, values: 16, chunk: 300, sinks: true},
 	"bfloat16 caches": {heads: 2, groups: 1, width: 33, values: 33, cache: tensor.BFloat16},
 	"float16 caches":  {heads: 2, groups: 1, width: 24, values: 24, cache: tensor.Float16, window: 280, softcap: 2, sinks: true},
+	"bias":            {heads: 4, groups: 2, width: 16, values: 16, distances: 540},
+	"a short bias":    {heads: 2, groups: 2, width: 16, values: 16, distances: 20, sinks: true, softcap: 2},
 	"bfloat16":        {heads: 2, groups: 2, width: 32, values: 32, dtype: tensor.BFloat16},
 	"float16":         {heads: 2, groups: 1, width: 8, values: 8, dtype: tensor.Float16, sinks: true},
 }
@@ -95,6 +99,12 @@ func (c attendCase) in(rows []place, before attendRun) []*tensor.Tensor {
 	if c.sinks {
 		in = append(in, numbers(c.dtype, c.heads))
 	}
+	if c.distances > 0 {
+		if !c.sinks {
+			in = append(in, nil)
+		}
+		in = append(in, numbers(tensor.Float32, c.heads, c.distances))
+	}
 	return in
 }
 
@@ -117,7 +127,12 @@ func (c attendCase) filled() (attendCase, attendRun) {
 // run computes a pass on a device.
 func (c attendCase) run(t *testing.T, dev device.Device, rows []place, before attendRun) (attendRun, error) {
 	t.Helper()
-	l := loweredOp(t, graph.Op{Kind: "attend", Path: "here", Attrs: c.attrs()}, c.in(rows, before))
+	return c.runOn(t, dev, c.in(rows, before))
+}
+
+func (c attendCase) runOn(t *testing.T, dev device.Device, in []*tensor.Tensor) (attendRun, error) {
+	t.Helper()
+	l := loweredOp(t, graph.Op{Kind: "attend", Path: "here", Attrs: c.attrs()}, in)
 	for i, name := range map[int]string{3: "keys", 4: "values"} {
 		l.Graph.Outputs = append(l.Graph.Outputs, graph.Output{Name: name, Operand: l.Graph.Ops[0].In[i]})
 	}
@@ -157,6 +172,15 @@ func compareAttend(t *testing.T, dev device.Device) {
 			}
 			if !bytes.Equal(runs[0].y.Data, runs[1].y.Data) {
 				t.Error("a block for each span gives other bits than one for all")
+			}
+			in = c.in(together, runs[0])
+			in[1], in[2] = nil, nil
+			got, err := c.runOn(t, dev, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got.y.Data, runs[0].y.Data) {
+				t.Error("rows that only read give other bits than those that wrote what they see")
 			}
 			each := len(runs[0].y.Data) / len(together)
 			for _, i := range []int{3, 0, 4, 5, 1, 2} { // in the order of their sequences

@@ -30,7 +30,7 @@ func supportsAttend(in, _ []graph.Spec, _ graph.Attrs) error {
 			return fmt.Errorf("it takes floats of 32 bits and halves, not %v", s.DType)
 		}
 	}
-	if widest := max(in[0].Shape[2], in[2].Shape[2]); widest > widestAttend {
+	if widest := max(in[0].Shape[2], in[4].Shape[2]); widest > widestAttend {
 		return fmt.Errorf("heads are %d wide, it takes %d", widest, widestAttend)
 	}
 	return nil
@@ -46,16 +46,16 @@ func attendParts(q, table tensor.Shape) int64 {
 }
 
 // attendFound is the memory for what parts find.
-func attendFound(q, v, table tensor.Shape) int64 {
+func attendFound(q, values, table tensor.Shape) int64 {
 	parts := attendParts(q, table)
 	if parts == 1 {
 		return 0
 	}
-	return int64(q[0]) * int64(q[1]) * parts * int64(v[2]+2) * 4
+	return int64(q[0]) * int64(q[1]) * parts * int64(values[2]+2) * 4
 }
 
 func attendWork(in, _ []graph.Spec, _ graph.Attrs) int64 {
-	return ceilDiv(attendFound(in[0].Shape, in[2].Shape, in[6].Shape), alignBytes) * alignBytes
+	return ceilDiv(attendFound(in[0].Shape, in[4].Shape, in[6].Shape), alignBytes) * alignBytes
 }
 
 // launchAttend writes keys and values to their places, then has every row attend.
@@ -64,22 +64,29 @@ func launchAttend(l *launch) error {
 	if q.shape()[0] == 0 {
 		return nil
 	}
-	if err := l.writeCache(l.in[3], k); err != nil {
-		return err
-	}
-	if err := l.writeCache(l.in[4], v); err != nil {
-		return err
+	for i, x := range []operand{k, v} {
+		if x.absent() { // nothing is written
+			continue
+		}
+		if err := l.writeCache(l.in[3+i], x); err != nil {
+			return err
+		}
 	}
 	if l.out[0].size() == 0 {
 		return nil
 	}
-	sinks, found, parts := l.optional(7), span{}, attendParts(q.shape(), table.shape())
-	if bytes := attendFound(q.shape(), v.shape(), table.shape()); bytes > 0 {
+	keys, values := l.in[3].shape(), l.in[4].shape()
+	sinks, bias, found, parts := l.optional(7), l.optional(8), span{}, attendParts(q.shape(), table.shape())
+	if bytes := attendFound(q.shape(), values, table.shape()); bytes > 0 {
 		found = l.work.slice(0, bytes)
 	}
 	sinkStep := 0
 	if !sinks.absent() {
 		sinkStep = sinks.layout.Strides[0]
+	}
+	var lean [3]int // how the bias lies, and how many distances it has
+	if !bias.absent() {
+		lean = [3]int{bias.layout.Strides[0], bias.layout.Strides[1], bias.shape()[1]}
 	}
 	units := int64(q.shape()[0]) * int64(q.shape()[1])
 	c := l.call("om_attend").write(l.out[0])
@@ -88,17 +95,17 @@ func launchAttend(l *launch) error {
 	} else {
 		c.i64(0)
 	}
-	c.read(q).read(l.in[3]).read(l.in[4]).read(at).read(table).read(sinks)
+	c.read(q).read(l.in[3]).read(l.in[4]).read(at).read(table).read(sinks).read(bias)
 	c.i32(dtypeCodes[q.dtype]).i32(dtypeCodes[l.in[3].dtype])
-	c.ints(17, q.shape()[0], q.shape()[1], k.shape()[1], q.shape()[2], v.shape()[2], table.shape()[1],
-		l.in[3].shape()[0]/graph.BlockRows, q.layout.Strides[0], q.layout.Strides[1], q.layout.Strides[2], at.layout.Strides[0],
-		table.layout.Strides[0], table.layout.Strides[1], sinkStep, l.attrs.Int("window"), l.attrs.Int("chunk"), int(parts))
+	c.ints(20, q.shape()[0], q.shape()[1], keys[1], q.shape()[2], values[2], table.shape()[1], keys[0]/graph.BlockRows,
+		q.layout.Strides[0], q.layout.Strides[1], q.layout.Strides[2], at.layout.Strides[0], table.layout.Strides[0], table.layout.Strides[1],
+		sinkStep, l.attrs.Int("window"), l.attrs.Int("chunk"), int(parts), lean[0], lean[1], lean[2])
 	c.f32(float32(l.attrs.Float("scale"))).f32(float32(l.attrs.Float("softcap"))).status()
 	if err := c.grid(dims{units * parts, 1, 1}, dims{attendThreads, 1, 1}, 0); err != nil || found.bytes == 0 {
 		return err
 	}
 	c = l.call("om_attend_spans").write(l.out[0]).scratch(found).read(at).read(sinks).i32(dtypeCodes[q.dtype])
-	c.i64(int64(q.shape()[1])).i64(int64(v.shape()[2])).i64(int64(at.layout.Strides[0])).i64(int64(sinkStep)).i64(parts)
+	c.i64(int64(q.shape()[1])).i64(int64(values[2])).i64(int64(at.layout.Strides[0])).i64(int64(sinkStep)).i64(parts)
 	return c.grid(dims{units, 1, 1}, dims{attendThreads, 1, 1}, 0)
 }
 

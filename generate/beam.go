@@ -175,7 +175,9 @@ func (e *Engine) candidates(ctx context.Context, s *beamSearch) ([]beam, error) 
 		}
 	}()
 	for _, x := range s.running {
-		q, err := e.sequence(ctx, Request{Prompt: x.tokens, MaxTokens: 1, Logprobs: s.keep, Adapter: s.r.Adapter})
+		q, err := e.sequence(ctx, Request{
+			Prompt: x.tokens, Source: s.r.Source, MaxTokens: 1, Logprobs: s.keep, Adapter: s.r.Adapter,
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -31,7 +31,8 @@ type block struct {
 	idle *list.Element
 }
 
-// A content is what a block holds: so many tokens, after the block with a serial number, 0 for none, as an adapter sees them.
+// A content is what a block holds: so many tokens, after the block or the source with a serial number, 0 for neither, as an adapter
+// sees them.
 type content struct {
 	after   uint64
 	adapter int64
@@ -57,16 +58,16 @@ func contentOf(after uint64, adapter int64, tokens []int) content {
 	return c
 }
 
-// shared returns the registered blocks that hold the beginning of tokens under an adapter, all but the last of them at most:
+// shared returns the registered blocks that hold the beginning of tokens under an adapter and after a source, all but the last of them at most:
 // what comes after that one is yet to be computed.
-func (b *blocks) shared(adapter int64, tokens []int) []int {
-	return b.known(adapter, tokens[:max(len(tokens)-1, 0)])
+func (b *blocks) shared(root uint64, adapter int64, tokens []int) []int {
+	return b.known(root, adapter, tokens[:max(len(tokens)-1, 0)])
 }
 
-// known returns the registered blocks that hold the beginning of tokens under an adapter.
-func (b *blocks) known(adapter int64, tokens []int) []int {
+// known returns the registered blocks that hold the beginning of tokens under an adapter and after a source.
+func (b *blocks) known(root uint64, adapter int64, tokens []int) []int {
 	var table []int
-	after := uint64(0)
+	after := root
 	for at := 0; at+graph.BlockRows <= len(tokens); at += graph.BlockRows {
 		i, ok := b.held[contentOf(after, adapter, tokens[at:])]
 		if !ok {
@@ -81,7 +82,7 @@ func (b *blocks) known(adapter int64, tokens []int) []int {
 func (b *blocks) admit(s *sequence) bool {
 	var table []int
 	if !s.alone {
-		table = b.shared(s.adapter, s.tokens)
+		table = b.shared(s.root, s.adapter, s.tokens)
 	}
 	want := graph.Blocks(s.most)
 	available := b.free()
@@ -142,7 +143,7 @@ func (b *blocks) register(s *sequence) {
 	}
 	for ; (s.registered+1)*graph.BlockRows <= s.cached; s.registered++ {
 		at := s.registered
-		after := uint64(0)
+		after := s.root
 		if at > 0 {
 			if after = b.of[s.table[at-1]].serial; after == 0 {
 				return // the one before is another's copy, which nobody finds

@@ -71,10 +71,10 @@ func TestBlocksAreKept(t *testing.T) {
 	third.computed(b)
 	b.release(third)
 	// The first text lost its last two blocks, the second has all.
-	if got := len(b.shared(0, tokens[0])); got != 1 {
+	if got := len(b.shared(0, 0, tokens[0])); got != 1 {
 		t.Errorf("%d blocks of the text that was used longest ago are there, want its beginning", got)
 	}
-	if got := len(b.shared(0, tokens[1])); got != 2 {
+	if got := len(b.shared(0, 0, tokens[1])); got != 2 {
 		t.Errorf("%d blocks of the later text are there, want 2", got)
 	}
 }
@@ -145,8 +145,8 @@ func TestBlocksOfNobody(t *testing.T) {
 	half.computed(b)
 	b.release(s)
 	b.release(half)
-	if other := admitted(t, b, text(3, 2), 3); other.table[0] != 2 || len(b.shared(0, s.tokens)) != 2 {
-		t.Errorf("took block %d; %d blocks of the text before are left", other.table[0], len(b.shared(0, s.tokens)))
+	if other := admitted(t, b, text(3, 2), 3); other.table[0] != 2 || len(b.shared(0, 0, s.tokens)) != 2 {
+		t.Errorf("took block %d; %d blocks of the text before are left", other.table[0], len(b.shared(0, 0, s.tokens)))
 	}
 }
 
@@ -157,7 +157,7 @@ func TestBlocksHalfComputed(t *testing.T) {
 	s := admitted(t, b, text(3*n, 1), 3*n)
 	s.cached = n + 3
 	b.register(s)
-	if got := len(b.shared(0, s.tokens)); got != 1 {
+	if got := len(b.shared(0, 0, s.tokens)); got != 1 {
 		t.Errorf("%d blocks can be shared where one is computed", got)
 	}
 }

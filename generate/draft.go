@@ -19,14 +19,13 @@ import (
 // may be old or wrong, which costs guesses and never changes a text.
 type draft struct {
 	session    *runtime.Session
-	width      int // blocks of a sequence
 	rows       int
 	vocabulary int
 	// bytes are what it takes of the device at most.
 	bytes int64
 
-	tokens, positions, tables, wanted []int64
-	logits                            []float32
+	in     stepInputs
+	logits []float32
 	// seconds is what a step of one row for each sequence takes, as measured; 0 is not yet.
 	seconds float64
 	steps   int
@@ -47,12 +46,15 @@ func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
 	if len(model.Adapters()) > 0 {
 		return refused("a model with adapters")
 	}
+	if model.Source() > 0 {
+		return refused("a model that reads a source")
+	}
 	width := graph.Blocks(n.context)
 	steps, err := model.Steps(models.StepOptions{Blocks: width * opts.Sequences, Context: n.context, DType: opts.KV})
 	if err != nil {
 		return nil, fmt.Errorf("the model that guesses: %w", err)
 	}
-	d := &draft{width: width, rows: bucket(n.rows)}
+	d := &draft{rows: bucket(n.rows), in: stepInputs{width: width}}
 	start := runtime.Options{
 		Mode: plan.Resident, Device: opts.Session.Device, CUDALibrary: opts.Session.CUDALibrary, Threads: opts.Session.Threads,
 		HostMemory: opts.Session.HostMemory, Memory: 1, PlanOnly: true,
@@ -90,7 +92,7 @@ var errNoLeast = errors.New("nothing says how much memory it takes")
 // largest are the shapes of the largest passes: those that read, and those that guess.
 func (d *draft) largest(sequences int) []map[string]tensor.Shape {
 	rows := min(bucket(sequences), d.rows)
-	return []map[string]tensor.Shape{d.shapes(d.rows, 1), d.shapes(rows, rows)}
+	return []map[string]tensor.Shape{d.in.shapes(d.rows, 1), d.in.shapes(rows, rows)}
 }
 
 // besides says of a budget that is too small what it has to be with the draft in it.
@@ -104,43 +106,19 @@ func besides(err error, bytes, budget int64) error {
 	return &all
 }
 
-func (d *draft) shapes(rows, wanted int) map[string]tensor.Shape {
-	return map[string]tensor.Shape{
-		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, d.width}, models.StepWanted: {wanted},
-	}
-}
-
-// A row is a token of a sequence at its place.
-type row struct {
-	s      *sequence
-	at, id int
-}
-
 // pass computes rows, and the logits of the last of them, wanted in number.
 func (d *draft) pass(ctx context.Context, rows []row, wanted int) ([]float32, error) {
-	n, m := bucket(len(rows)), bucket(wanted)
-	d.tokens, d.positions, d.tables = resized(d.tokens, n), resized(d.positions, n), resized(d.tables, n*d.width)
-	d.wanted = resized(d.wanted, m)
-	clear(d.tables)
-	for i := range n {
-		if d.tokens[i], d.positions[i] = 0, -1; i < len(rows) {
-			d.tokens[i], d.positions[i] = int64(rows[i].id), int64(rows[i].at)
-			for k, b := range rows[i].s.table {
-				d.tables[i*d.width+k] = int64(b)
-			}
-		}
+	d.in.begin(len(rows))
+	for i, r := range rows {
+		d.in.add(r, i >= len(rows)-wanted)
 	}
-	for i := range m {
-		d.wanted[i] = int64(min(len(rows)-wanted+i, len(rows)-1))
-	}
+	in := d.in.values()
+	m := len(d.in.wanted)
 	if cap(d.logits) < m*d.vocabulary {
 		d.logits = make([]float32, m*d.vocabulary)
 	}
 	logits := d.logits[:m*d.vocabulary]
-	err := d.session.RunInto(ctx, runtime.Values{
-		models.StepTokens: tensor.Of(d.tokens, n), models.StepPositions: tensor.Of(d.positions, n),
-		models.StepBlocks: tensor.Of(d.tables, n, d.width), models.StepWanted: tensor.Of(d.wanted, m),
-	}, runtime.Values{models.StepLogits: tensor.Of(logits, m, d.vocabulary)})
+	err := d.session.RunInto(ctx, in, runtime.Values{models.StepLogits: tensor.Of(logits, m, d.vocabulary)})
 	return logits, err
 }
 
@@ -150,7 +128,7 @@ func (d *draft) read(ctx context.Context, s *sequence) error {
 		n := min(d.rows, len(s.tokens)-1-s.drafted)
 		rows := make([]row, n)
 		for i := range rows {
-			rows[i] = row{s, s.drafted + i, s.tokens[s.drafted+i]}
+			rows[i] = row{s: s, at: s.drafted + i, id: s.tokens[s.drafted+i]}
 		}
 		if _, err := d.pass(ctx, rows, 1); err != nil {
 			return err
@@ -181,7 +159,7 @@ func (d *draft) guess(ctx context.Context, parts []part) error {
 			if ahead > 0 {
 				id = p.guesses[ahead-1]
 			}
-			rows, of = append(rows, row{p.s, len(p.s.tokens) - 1 + ahead, id}), append(of, p)
+			rows, of = append(rows, row{s: p.s, at: len(p.s.tokens) - 1 + ahead, id: id}), append(of, p)
 		}
 		if len(rows) == 0 {
 			return nil

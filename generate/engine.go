@@ -36,8 +36,8 @@ import (
 type Options struct {
 	// Session is how the session runs: its mode, device, memory, ….
 	Session runtime.Options
-	// Context is how many tokens a sequence has at most, its prompt included. 0 is what the model and the budget admit, 4096
-	// at most.
+	// Context is how many tokens a sequence has at most, its prompt included, and of a model that reads a text before it writes how
+	// many that has at most. 0 is what the model and the budget admit, 4096 at most, or 1024 of such a model.
 	Context int
 	// Sequences is how many sequences of a full context there is room for at once; shorter ones take less, so there may be
 	// more of them. 0 is 1.
@@ -48,8 +48,8 @@ type Options struct {
 	// narrower one than the model's weights rounds; int8 does so to 255 steps for the row of a token in a head, with a scale.
 	KV tensor.DType
 	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
-	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
-	// the same.
+	// more than one: 0 is as many as make it faster, by the plan and by what passes take, and none where experts are read as they
+	// are needed; [NoSpeculation] is none. The text is the same.
 	Speculate int
 	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
 	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
@@ -59,6 +59,7 @@ type Options struct {
 // The defaults.
 const (
 	defaultContext = 4096
+	sourceContext  = 1024
 	leastContext   = 64
 	defaultRows    = 256
 	leastRows      = 16
@@ -74,8 +75,8 @@ type Engine struct {
 	rows    int
 	// vocabulary is how many logits there are for a token.
 	vocabulary int
-	// adapted says that the model has adapters.
-	adapted bool
+	// source is how many positions a source has at most, 0 of a model that reads none, and sourceWords how many tokens it may have.
+	source, sourceWords int
 
 	// stretch is how many tokens a sequence has before its length matters, where one may have more; 0 otherwise. restarts says
 	// that one that becomes longer begins again.
@@ -92,6 +93,8 @@ type Engine struct {
 	done    chan struct{}
 
 	blocks  *blocks
+	sources *sources
+	reading reading
 	waiting []*sequence
 	running []*sequence
 	// finished are those that this pass was the last of.
@@ -153,7 +156,11 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		opts.Sequences = 1
 	}
 	var err error
-	for _, size := range sizes(opts, longest) {
+	most := defaultContext
+	if model.Source() > 0 {
+		most = sourceContext
+	}
+	for _, size := range sizes(opts, min(max(longest, 1), most)) {
 		var e *Engine
 		var full *runtime.CapacityError
 		if e, err = open(ctx, model, opts, size); err == nil || !errors.As(err, &full) {
@@ -174,7 +181,7 @@ func sizes(opts Options, longest int) []size {
 	contexts := []int{opts.Context}
 	if opts.Context == 0 {
 		contexts = contexts[:0]
-		for n := min(max(longest, 1), defaultContext); ; n /= 2 {
+		for n := longest; ; n /= 2 {
 			contexts = append(contexts, n)
 			if n/2 < leastContext {
 				break
@@ -197,17 +204,29 @@ func sizes(opts Options, longest int) []size {
 // open returns an engine of a size.
 func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *Engine, err error) {
 	perSequence := graph.Blocks(n.context)
-	steps, err := model.Steps(models.StepOptions{Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV})
+	source := model.Source()
+	if _, isSound := model.Sound(); !isSound {
+		source = min(source, n.context)
+	}
+	sourceBlocks := graph.Blocks(source) * opts.Sequences
+	steps, err := model.Steps(models.StepOptions{
+		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks,
+	})
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{
-		model: steps, opts: opts, context: n.context, rows: n.rows,
-		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
+	if source > 0 && opts.Draft != nil {
+		return nil, &RequestError{"Draft", "guesses for a model that reads a source, of which it would know nothing"}
 	}
+	e := &Engine{
+		model: steps, opts: opts, context: n.context, rows: n.rows, source: source,
+		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
+		blocks: newBlocks(perSequence * opts.Sequences), sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows),
+	}
+	e.pass.in = stepInputs{width: perSequence, sourceWidth: graph.Blocks(source), adapted: len(model.Adapters()) > 0}
 	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {
 		e.stretch, e.restarts = stretch, restarts
+		e.pass.in.lengthened = true
 	}
 	if opts.Draft != nil && opts.Speculate != NoSpeculation {
 		if e.draft, err = openDraft(ctx, opts, n); err != nil {
@@ -241,6 +260,9 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		e.session.Close()
 		return nil, err
 	}
+	if len(p.Experts) > 0 && opts.Speculate == 0 { // each row more needs other experts, which are read: guessing costs more than it gives
+		e.ahead.limit = 0
+	}
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	go e.loop()
 	return e, nil
@@ -252,7 +274,21 @@ func (e *Engine) largest(ctx context.Context, session *runtime.Session) (*plan.P
 	if err == nil {
 		_, err = session.Plan(ctx, e.shapes(1, 1))
 	}
+	if err == nil && e.source > 0 {
+		var reading *plan.Plan
+		if reading, err = session.Plan(ctx, e.sourceShapes(e.source)); err == nil {
+			e.sourceWords = sourceWords(reading.Lowered.Graph)
+		}
+	}
 	return p, err
+}
+
+// ForecastSource returns the plan of the pass that reads a source of so many positions, of a model that reads one.
+func (e *Engine) ForecastSource(ctx context.Context, positions int) (*plan.Plan, error) {
+	if positions < 1 || positions > e.source {
+		return nil, &RequestError{"Source", fmt.Sprintf("of %d positions: it has 1 to %d", positions, e.source)}
+	}
+	return e.session.Plan(ctx, e.sourceShapes(positions))
 }
 
 // budgetOf is what a session with these options may take of the device; 0 is no limit that is known.
@@ -270,22 +306,10 @@ func budgetOf(ctx context.Context, model *models.Model, opts runtime.Options) (i
 	return budget, nil
 }
 
-// shapes are those of the inputs of a pass.
+// shapes are those of the inputs of a pass that writes.
 func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
-	shapes := map[string]tensor.Shape{
-		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
-	}
-	if e.adapted {
-		shapes[models.StepAdapters] = tensor.Shape{rows}
-	}
-	if e.stretch > 0 {
-		shapes[models.StepLengths] = tensor.Shape{rows}
-	}
-	return shapes
+	return e.pass.in.shapes(rows, wanted)
 }
-
-// perSequence is how many blocks a sequence of a full context has.
-func (e *Engine) perSequence() int { return graph.Blocks(e.context) }
 
 // Context returns how many tokens a sequence has at most.
 func (e *Engine) Context() int { return e.context }

@@ -34,7 +34,7 @@ func (e *Engine) loop() {
 			}
 			// The pass belonged to all of them.
 			for _, s := range e.running {
-				e.blocks.release(s)
+				e.release(s)
 				s.end("", err)
 			}
 			e.running = e.running[:0]
@@ -93,7 +93,7 @@ func (e *Engine) alive(list []*sequence) []*sequence {
 			continue
 		}
 		if s.table != nil {
-			e.blocks.release(s)
+			e.release(s)
 		}
 		s.end(FinishCancelled, context.Cause(s.ctx))
 	}
@@ -106,7 +106,11 @@ func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {
 		s.alone = e.stretch > 0 && s.most > e.stretch
-		if len(e.running) >= e.most() || !e.blocks.admit(s) {
+		if len(e.running) >= e.most() || !e.takeSource(s) {
+			break
+		}
+		if !e.blocks.admit(s) {
+			e.release(s)
 			break
 		}
 		e.mu.Lock()
@@ -133,8 +137,8 @@ func bucket(n int) int {
 
 // A pass is the memory of the inputs and outputs of passes, and what one of them is for.
 type pass struct {
-	tokens, positions, tables, wanted, adapters, lengths []int64
-	logits                                               []float32
+	in     stepInputs
+	logits []float32
 	// parts are the sequences of the pass.
 	parts []part
 }
@@ -161,23 +165,29 @@ func (p *part) chooses() bool { return p.s.cached+p.rows == len(p.s.tokens) }
 
 // step runs one pass and chooses the tokens that follow from it.
 func (e *Engine) step(ctx context.Context) error {
+	if err := e.readNext(ctx); err != nil {
+		return err
+	}
 	p := &e.pass
 	p.parts = p.parts[:0]
 	rows := 0
 	// Who writes has one row; what room is left is for prompts, the first come first.
 	for _, s := range e.running {
-		if s.cached+1 == len(s.tokens) && rows < e.rows {
+		if s.ready() && s.cached+1 == len(s.tokens) && rows < e.rows {
 			p.parts = append(p.parts, part{s: s, rows: 1})
 			rows++
 		}
 	}
 	writing := rows
 	for _, s := range e.running {
-		if left := len(s.tokens) - s.cached; left > 1 && rows < e.rows {
+		if left := len(s.tokens) - s.cached; s.ready() && left > 1 && rows < e.rows {
 			n := min(left, e.rows-rows)
 			p.parts = append(p.parts, part{s: s, rows: n})
 			rows += n
 		}
+	}
+	if rows == 0 { // all wait for their sources
+		return nil
 	}
 	if rows == writing { // there are guesses in passes without prompts only, which have rows enough
 		if err := e.look(ctx, p.parts); err != nil {
@@ -191,7 +201,7 @@ func (e *Engine) step(ctx context.Context) error {
 	if err := e.run(ctx, rows); err != nil {
 		return err
 	}
-	if n := len(p.tokens); n == len(p.wanted) {
+	if n := len(p.in.tokens); n == len(p.in.wanted) {
 		e.ahead.took(n, time.Since(begin))
 	}
 	return e.choose(rows, p.logits)
@@ -200,58 +210,21 @@ func (e *Engine) step(ctx context.Context) error {
 // run runs a pass of the parts, which have so many rows together.
 func (e *Engine) run(ctx context.Context, rows int) error {
 	p := &e.pass
-	p.fill(e, rows)
-	n, m := len(p.tokens), len(p.wanted)
-	in := runtime.Values{
-		models.StepTokens:    tensor.Of(p.tokens, n),
-		models.StepPositions: tensor.Of(p.positions, n),
-		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
-		models.StepWanted:    tensor.Of(p.wanted, m),
+	p.in.begin(rows)
+	for _, part := range p.parts {
+		s := part.s
+		for i := range part.rows + len(part.guesses) {
+			at := s.cached + i
+			p.in.add(row{s, at, part.token(i), e.lengthFor(s, at)}, i >= part.rows-1 && part.chooses())
+		}
 	}
-	if e.adapted {
-		in[models.StepAdapters] = tensor.Of(p.adapters, n)
-	}
-	if e.stretch > 0 {
-		in[models.StepLengths] = tensor.Of(p.lengths, n)
-	}
+	in := p.in.values()
+	m := len(p.in.wanted)
 	if cap(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
 	p.logits = p.logits[:m*e.vocabulary]
 	return e.session.RunInto(ctx, in, runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)})
-}
-
-// fill makes the inputs of a pass.
-func (p *pass) fill(e *Engine, rows int) {
-	n, width := bucket(rows), e.perSequence()
-	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
-	p.tables, p.adapters, p.lengths = resized(p.tables, n*width), resized(p.adapters, n), resized(p.lengths, n)
-	p.wanted = p.wanted[:0]
-	at := 0
-	for _, part := range p.parts {
-		s := part.s
-		for i := range part.rows + len(part.guesses) {
-			p.tokens[at] = int64(part.token(i))
-			p.positions[at], p.adapters[at] = int64(s.cached+i), s.adapter
-			p.lengths[at] = int64(e.lengthFor(s, s.cached+i))
-			table := p.tables[at*width : (at+1)*width]
-			for k := range table {
-				if table[k] = 0; k < len(s.table) {
-					table[k] = int64(s.table[k])
-				}
-			}
-			if at++; i >= part.rows-1 && part.chooses() {
-				p.wanted = append(p.wanted, int64(at-1))
-			}
-		}
-	}
-	for ; at < n; at++ { // rows that are none
-		p.tokens[at], p.positions[at], p.adapters[at], p.lengths[at] = 0, -1, 0, 0
-		clear(p.tables[at*width : (at+1)*width])
-	}
-	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {
-		p.wanted = append(p.wanted, 0)
-	}
 }
 
 // lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
@@ -352,7 +325,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 
 // finish ends a sequence that is written, once the pass is done with.
 func (e *Engine) finish(s *sequence, finish Finish, err error) {
-	e.blocks.release(s)
+	e.release(s)
 	s.finish, s.err = finish, err
 	e.finished = append(e.finished, s)
 }
@@ -363,11 +336,4 @@ func (e *Engine) count(passes, rows, tokens int) {
 	s := &e.stats
 	s.Passes, s.Rows, s.Tokens = s.Passes+int64(passes), s.Rows+int64(rows), s.Tokens+int64(tokens)
 	s.Running, s.Waiting = len(e.running), len(e.waiting)
-}
-
-func resized(list []int64, n int) []int64 {
-	if cap(list) < n {
-		return make([]int64, n)
-	}
-	return list[:n]
 }

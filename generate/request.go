@@ -8,8 +8,10 @@ import (
 
 // A Request is what is to be written.
 type Request struct {
-	// Prompt are the tokens that come first: one at least.
+	// Prompt are the tokens that come first: one at least. Of a model that reads a source they are those that the decoder begins with.
 	Prompt []int
+	// Source is what the model reads before, of those that read something.
+	Source *Source
 	// MaxTokens is how many tokens are written at most; 0 is what the context has room for.
 	MaxTokens int
 	// End are tokens after which nothing follows; they are given as the last.
@@ -107,6 +109,9 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
+	// source is Request.Source where it lies, and root its serial number.
+	source *source
+	root   uint64
 	// adapter is the number of Request.Adapter.
 	adapter int64
 	sampler *sampler
@@ -134,6 +139,9 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		if id < 0 || id >= e.vocabulary {
 			return nil, &RequestError{"Prompt", fmt.Sprintf("token %d, and the model has %d", id, e.vocabulary)}
 		}
+	}
+	if err := e.checkSource(r.Source); err != nil {
+		return nil, err
 	}
 	if err := r.Sampling.check(e.vocabulary); err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) 
 	}
 	s := &sequence{}
 	if err := e.between(ctx, func() error {
-		s.table = e.blocks.known(adapter, r.Prompt)
+		s.table = e.blocks.known(0, adapter, r.Prompt)
 		e.pin(s)
 		return nil
 	}); err != nil {
@@ -171,7 +171,7 @@ func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) error {
 	} else if err != nil {
 		return err
 	}
-	s.table = e.blocks.known(s.adapter, s.tokens)
+	s.table = e.blocks.known(0, s.adapter, s.tokens)
 	s.registered = len(s.table)
 	e.pin(s)
 	for want := len(s.tokens) / graph.BlockRows; len(s.table) < want; {
@@ -307,6 +307,9 @@ func (e *Engine) keeps(ctx context.Context) (*kept, error) {
 	defer e.keeping.Unlock()
 	if e.kept != nil {
 		return e.kept, nil
+	}
+	if e.source > 0 {
+		return nil, &models.UnsupportedError{What: "saving the keys and values of a model that reads a source", Hint: "keep the source, and write again"}
 	}
 	g, err := e.model.GraphContext(ctx, e.shapes(1, 1), nil)
 	if err != nil {

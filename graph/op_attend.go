@@ -35,12 +35,16 @@ var attendOps = []OpDef{
 	// first, and its values ÷ scale are rounded to the nearest number, halves to the even one. A row with a NaN or an
 	// infinity has NaN as its scale and nothing else. In[5], int64 [N], is the position of each row in
 	// its sequence. In[6], int64 [N B], names the blocks that hold the row's sequence: position p lies in place
-	// block[p ÷ BlockRows] × BlockRows + p mod BlockRows of the caches. In[7], sinks [H], may be absent.
+	// block[p ÷ BlockRows] × BlockRows + p mod BlockRows of the caches. In[7], sinks [H], and In[8], a bias [H L] of float32,
+	// may be absent.
 	//
 	// First every row's key and value are written to their place, then every row attends: softmax over the positions
-	// 0 … p of q·k × "scale", tanh-bounded by "softcap" where that is not 0, of no more than the last "window" positions
-	// where that is not 0, and none before the "chunk" of positions that p is in, where that is not 0; a sink is a score more whose value is nothing. A row of negative position is no token: it
-	// writes nothing and gives zeros. Result [N H E] in the queries' dtype.
+	// 0 … p of q·k × "scale", tanh-bounded by "softcap" where that is not 0, plus the bias of the distance from p, the last of
+	// its L for all that are further, of no more than the last "window" positions where that is not 0, and none before the
+	// "chunk" of positions that p is in, where that is not 0; a sink is a score more whose value is nothing. A row of negative
+	// position is no token: it writes nothing and gives zeros. Result [N H E] in the queries' dtype.
+	//
+	// In[1] and In[2] may both be absent: then nothing is written, and a row's position is the last one that it sees.
 	//
 	// A row's result is the same bits whatever other rows there are, and whether what it sees was written by this pass or
 	// by earlier ones.
@@ -73,12 +77,21 @@ func (g *Graph) HasCaches() bool {
 	return false
 }
 
+// CacheElements is how many elements the rows of a cache of a dtype have whose [CacheWidth] is given.
+func CacheElements(d tensor.DType, width int) int { return width - CacheWidth(d, 0) }
+
 func attendShape(in []Spec, a Attrs) ([]Spec, error) {
-	if err := wantOperands(in, 7, 8); err != nil {
-		return nil, err
+	if len(in) < 7 || len(in) > 9 {
+		return nil, fmt.Errorf("%d operands", len(in))
 	}
 	q, k, v, keys, values := in[0], in[1], in[2], in[3], in[4]
-	for i, s := range in[:5] {
+	if !given(in, 1) && !given(in, 2) && len(q.Shape) == 3 && len(keys.Shape) == 3 && len(values.Shape) == 3 { // as if they were
+		row := func(cache Spec) Spec {
+			return Spec{q.DType, tensor.Shape{q.Shape[0], cache.Shape[1], CacheElements(cache.DType, cache.Shape[2])}}
+		}
+		k, v = row(keys), row(values)
+	}
+	for i, s := range []Spec{q, k, v, keys, values} {
 		if len(s.Shape) != 3 || !isFloat(s.DType) && (i < 3 || s.DType != tensor.Int8) {
 			return nil, fmt.Errorf("operand %d is %v %v", i, s.DType, s.Shape)
 		}
@@ -99,6 +112,8 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 		return nil, fmt.Errorf("blocks %v %v of %d rows", in[6].DType, in[6].Shape, n)
 	case given(in, 7) && (in[7].DType != q.DType || !in[7].Shape.Equal(tensor.Shape{heads})):
 		return nil, fmt.Errorf("sinks %v %v of %d heads", in[7].DType, in[7].Shape, heads)
+	case given(in, 8) && (in[8].DType != tensor.Float32 || len(in[8].Shape) != 2 || in[8].Shape[0] != heads || in[8].Shape[1] == 0):
+		return nil, fmt.Errorf("a bias %v %v of %d heads", in[8].DType, in[8].Shape, heads)
 	case a.Int("window") < 0 || a.Int("chunk") < 0 || a.Float("softcap") < 0:
 		return nil, fmt.Errorf("a window of %d, chunks of %d, scores bounded by %v", a.Int("window"), a.Int("chunk"), a.Float("softcap"))
 	}
@@ -113,7 +128,7 @@ func attendFLOPs(in, _ []Spec, a Attrs) int64 {
 			seen = min(seen, n)
 		}
 	}
-	return product(2, int64(q[0]), int64(q[1]), seen, int64(q[2])+int64(in[2].Shape[2]))
+	return product(2, int64(q[0]), int64(q[1]), seen, int64(q[2])+int64(in[4].Shape[2]))
 }
 
 // attendBytes counts of the caches what rows look at: different rows may look at different places, but at no more than there

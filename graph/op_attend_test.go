@@ -73,8 +73,12 @@ func TestAttendRefusesWhatDoesNotFit(t *testing.T) {
 		"positions of 32 bits":     func(g *Graph, in []Operand, _ Attrs) { g.Values[in[5].Value].DType = tensor.Int32 },
 		"a table for other rows":   func(_ *Graph, in []Operand, _ Attrs) { in[6].Layout = tensor.Contiguous(2, 3) },
 		"sinks for other heads":    func(_ *Graph, in []Operand, _ Attrs) { in[7].Layout = tensor.Contiguous(3) },
-		"a negative window":        func(_ *Graph, _ []Operand, a Attrs) { a["window"] = -1 },
-		"a negative cap":           func(_ *Graph, _ []Operand, a Attrs) { a["softcap"] = -1.0 },
+		"keys without values":      func(_ *Graph, in []Operand, _ Attrs) { in[2] = Absent },
+		"queries of another width": func(_ *Graph, in []Operand, _ Attrs) {
+			in[0].Layout, in[1], in[2] = tensor.Contiguous(3, 4, 7), Absent, Absent
+		},
+		"a negative window": func(_ *Graph, _ []Operand, a Attrs) { a["window"] = -1 },
+		"a negative cap":    func(_ *Graph, _ []Operand, a Attrs) { a["softcap"] = -1.0 },
 	} {
 		if err := emit(change); err == nil {
 			t.Errorf("%s: it is taken", name)

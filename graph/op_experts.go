@@ -2,6 +2,8 @@ package graph
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/optimem/optimem/tensor"
 )
@@ -22,6 +24,9 @@ var expertsOps = []OpDef{
 	// With an attribute of [ExpertEncodings] the gates, ups or downs of all experts are uint8, [I bytes] and [H bytes]: the blocks
 	// of their rows in that encoding. [KeepEncoded] makes that.
 	//
+	// With [LentAttr] the gates, ups and downs are not in memory while the op runs: whoever runs it lends it one expert after the
+	// other, those that rows are sent to, in an order of his own.
+	//
 	// Only experts that are named are looked at. A row's result is the same bits whatever other rows there are.
 	{Kind: "experts", Shape: expertsShape, FLOPs: expertsFLOPs, Bytes: expertsBytes, Axes: expertsAxes},
 }
@@ -31,6 +36,32 @@ const ExpertsFirst = 3
 
 // ExpertEncodings are the attributes that name the encodings of gates, ups and downs.
 var ExpertEncodings = [3]string{"gate_encoding", "up_encoding", "down_encoding"}
+
+// LentAttr is the attribute of an "experts" whose experts are lent to it while it runs. [Lend] sets it.
+const LentAttr = "lent"
+
+// LentOperands is how many operands of an expert are lent: its gate, up and down. Biases are not.
+const LentOperands = 3
+
+// Lent reports whether operand in of an op is lent to it while it runs.
+func (op *Op) Lent(in int) bool {
+	return op.Kind == "experts" && in >= ExpertsFirst && op.Attrs.Bool(LentAttr) &&
+		(in-ExpertsFirst)%ExpertOperands(op.Attrs) < LentOperands
+}
+
+// Lend returns the graph in which the experts of some ops are lent to them, those for which which says so. The graph itself is
+// not changed.
+func Lend(g *Graph, which func(op int) bool) *Graph {
+	lent := *g
+	lent.Ops = slices.Clone(g.Ops)
+	for i := range lent.Ops {
+		if op := &lent.Ops[i]; op.Kind == "experts" && which(i) {
+			op.Attrs = maps.Clone(op.Attrs)
+			op.Attrs[LentAttr] = true
+		}
+	}
+	return &lent
+}
 
 // ExpertOperands returns how many operands each expert of an "experts" has.
 func ExpertOperands(a Attrs) int {

@@ -13,6 +13,9 @@ type Attention struct {
 	Chunk int
 	// Sinks are a score more for each head of the queries, whose value is nothing; nil for none.
 	Sinks Tensor
+	// Bias is added to the scores of each head of the queries by how far away a position is, the last one for all that are
+	// further: float32 [heads distances], nil for none.
+	Bias Tensor
 }
 
 // A Stepper is a [Recorder] of a step: of a pass over rows of tokens that may belong to any sequences, whose keys and
@@ -27,6 +30,22 @@ type Stepper interface {
 	Wanted(x Tensor) (Tensor, error)
 	// Context is the largest number of positions that a sequence may have.
 	Context() int
+	// Positions are those of the rows in their sequences, int64 [rows]; 0 of rows that are no tokens.
+	Positions() (Tensor, error)
+	// Recall records what the module at path attends to of its sequence's source, all of it: queries of [1 heads rows size]. The
+	// result is [1 rows heads×size]. See [SourceReader].
+	Recall(path string, q Tensor, a Attention) (Tensor, error)
+}
+
+// A SourceReader is a [Recorder] of how a source is read that steps then attend to: a text, or a sound. The encoder runs as in a
+// forward; the decoder does not run, but the keys and values that its modules make of what the encoder gives are kept for steps.
+type SourceReader interface {
+	Recorder
+	// Keep records keys and values of [1 heads tokens size] that [Stepper.Recall] of the module at path attends to.
+	Keep(path string, k, v Tensor) error
+	// Reserve says that steps keep keys and values of so many heads and such a size for the module at path: their memory is there
+	// also while sources are read.
+	Reserve(path string, heads, size int)
 }
 
 // Steps reports whether a step is recorded, and how many positions a sequence may have in it.
@@ -49,6 +68,58 @@ func (t *Trace) Attend(m *Module, q, k, v Tensor, a Attention) Tensor {
 		panic(traceFailure{fmt.Errorf("attend: %w", err)})
 	}
 	return x
+}
+
+// Positions returns those of a step's rows. See [Stepper].
+func (t *Trace) Positions() Tensor {
+	s, ok := t.recorder.(Stepper)
+	if !ok {
+		panic("BUG: positions outside of a step")
+	}
+	x, err := s.Positions()
+	if err != nil {
+		panic(traceFailure{err})
+	}
+	return x
+}
+
+// Recall records what a module attends to of a source in a step. See [Stepper].
+func (t *Trace) Recall(m *Module, q Tensor, a Attention) Tensor {
+	s, ok := t.recorder.(Stepper)
+	if !ok {
+		panic("BUG: recall outside of a step")
+	}
+	x, err := s.Recall(t.paths[m], q, a)
+	if err != nil {
+		panic(traceFailure{fmt.Errorf("recall: %w", err)})
+	}
+	return x
+}
+
+// Reads reports whether it is recorded how a source is read. See [SourceReader].
+func (t *Trace) Reads() bool {
+	_, ok := t.recorder.(SourceReader)
+	return ok
+}
+
+// Keep records what a module keeps of a source. See [SourceReader].
+func (t *Trace) Keep(m *Module, k, v Tensor) {
+	s, ok := t.recorder.(SourceReader)
+	if !ok {
+		panic("BUG: keep where no source is read")
+	}
+	if err := s.Keep(t.paths[m], k, v); err != nil {
+		panic(traceFailure{fmt.Errorf("keep: %w", err)})
+	}
+}
+
+// Reserve says what a module keeps of sequences. See [SourceReader].
+func (t *Trace) Reserve(m *Module, heads, size int) {
+	s, ok := t.recorder.(SourceReader)
+	if !ok {
+		panic("BUG: reserve where no source is read")
+	}
+	s.Reserve(t.paths[m], heads, size)
 }
 
 // Lengths returns how long the sequences of a step's rows are in all, [1 rows], where the context is larger than the

@@ -164,7 +164,8 @@ func (d *Device) fixed(p *plan.Plan, names Names) {
 		x.low, x.high = c.Offset, c.Offset+c.Pack.Bytes
 		list = append(list, x)
 	}
-	covered := d.lay(list, names)
+	covered := d.lay(list, names) + p.ExpertSlotBytes()
+	d.rest("slots of experts", p.ExpertSlotBytes())
 	d.rest("alignment of weights that stay", p.Fixed.Bytes-covered)
 }
 

@@ -26,6 +26,9 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.modules = func() []string { return treeModules(a.Root) }
 	m.stretch, m.restarts = a.Stretch, a.Restarts
+	if m.source = a.Source; a.Source > 0 && a.Inputs[0].DType != tensor.Int64 {
+		m.sound = &a.Inputs[0]
+	}
 	if m.context = a.Context; a.Context > 0 {
 		m.step = func(o StepOptions) *Model { return m.stepModel(stepSource{ckpt, a, opts.Ops, rename, adapters}, o) }
 	}

@@ -43,7 +43,8 @@ var familyRows = []familyRow{
 	{"ModernBERT", "modernbert", true}, {"GPT-2", "gpt2.*", true},
 	{"OPT", "opt.*", true}, {"Llama", "llama", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
 	{"Qwen3", "qwen3", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},
-	{"T5", "t5.*", true}, {"BART", "bart.*", true}, {"Whisper", "whisper.*", true}, {"ViT (transformers)", "vit|deit", true},
+	{"T5", "t5.*", true}, {"BART", "bart.*", true}, {"Whisper", "whisper.*", true}, {"mBART", "mbart", true},
+	{"Pegasus", "pegasus", true}, {"Marian", "marian.*", true}, {"ViT (transformers)", "vit|deit", true},
 	{"DINOv2", "dinov2.*", true}, {"CLIP", "clip.*", true},
 	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
 	{"OLMoE", "olmoe", true}, {"Granite-MoE", "granitemoe", true}, {"gpt-oss", "gpt_oss", true}, {"GLM-4-MoE", "glm4_moe", true},
@@ -149,7 +150,9 @@ func TestFamiliesTable(t *testing.T) {
 			steps = append(steps, name)
 		}
 	}
-	folders = append(folders, decoders...)
+	seq2seq := recordedNames(t, "testdata/families/hf/seq2seq.json.gz")
+	steps = append(steps, seq2seq...)
+	folders = slices.Concat(folders, decoders, seq2seq)
 	modules := listed("testdata/nn/whole/*.pt", ".pt")
 	scripts := append(listed("testdata/script/*.script.pt.gz", ".script.pt.gz"),
 		listed("testdata/script/*.trace.pt.gz", ".trace.pt.gz")...)

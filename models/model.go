@@ -72,6 +72,9 @@ type Model struct {
 	ops *graph.Registry
 	// context and step are of a model that can be run step by step: see [Model.Steps].
 	context int
+	// source is how many positions a source may have, and sound is the port of one that is no text: see [Model.Source].
+	source int
+	sound  *Port
 	// stretch and restarts are those of the architecture.
 	stretch  int
 	restarts bool

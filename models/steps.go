@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
@@ -22,6 +23,9 @@ type StepOptions struct {
 	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, a half float, which
 	// rounds them, or [tensor.Int8], which rounds each head's row to 255 steps.
 	DType tensor.DType
+	// Source is how many positions a source has at most, of a model that reads one ([Model.Source]); 0 is all that it may.
+	// SourceBlocks is how many blocks there are for the sources of all sequences together; 0 is those of one.
+	Source, SourceBlocks int
 }
 
 // The inputs of a step, and its output.
@@ -39,6 +43,19 @@ const (
 	// StepLengths are how many tokens the sequences of the rows have in all, where [Model.Stretch] says that this matters: int64
 	// [rows].
 	StepLengths = "lengths"
+	// StepSource is a source, for a pass that reads one in the place of writing: the ids of its tokens, int64 [1, positions], or the
+	// features of a sound, float32 [1, bins, times]. StepSourceMask is 1 for the tokens of a text and 0 for what pads it: int64 [1,
+	// positions].
+	StepSource     = "source"
+	StepSourceMask = "source_mask"
+	// StepSourceAt is, where a source is read, the position of each of what the encoder gives, negative where it is none: int64
+	// [positions]. Where text is written it is the last position of each row's source: int64 [rows].
+	StepSourceAt = "source_positions"
+	// StepSourceBlocks are the blocks in which the source lies, for each of what the encoder gives, or for each row: int64
+	// [positions, blocks of a source] or [rows, blocks of a source].
+	StepSourceBlocks = "source_blocks"
+	// StepSourceRead is what a pass gives that reads a source: the first number of what the encoder gives, [1 1 1].
+	StepSourceRead = "source_read"
 	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
 	StepLogits = "logits"
 )
@@ -70,7 +87,19 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 	if o.DType == tensor.Invalid {
 		o.DType = tensor.Float32
 	}
+	if o.Source == 0 {
+		o.Source = m.source
+	}
+	if o.SourceBlocks == 0 {
+		o.SourceBlocks = graph.Blocks(o.Source)
+	}
 	switch {
+	case m.source > 0 && len(m.adapters) > 0:
+		return nil, &UnsupportedError{What: "writing with adapters of a model that reads a source", Hint: "merge the adapter into the model"}
+	case o.Source < 0 || o.Source > m.source:
+		return nil, fmt.Errorf("sources of %d positions, and the model reads 1 to %d", o.Source, m.source)
+	case o.SourceBlocks < 0 || o.SourceBlocks > maxBlocks:
+		return nil, fmt.Errorf("caches of %d blocks for sources: 1 to %d are possible", o.SourceBlocks, maxBlocks)
 	case o.Context < 1 || o.Context > m.context:
 		return nil, fmt.Errorf("a context of %d positions, and the model has 1 to %d", o.Context, m.context)
 	case o.Blocks < 1 || o.Blocks > maxBlocks:
@@ -106,6 +135,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	tables.Shape[1] = graph.Blocks(o.Context)
 	s := newModel(m.ops, m.weights)
 	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
+	s.source, s.sound = o.Source, m.sound
 	s.outputs = []string{StepLogits}
 	s.stretch, s.restarts = m.stretch, m.restarts
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
@@ -115,15 +145,25 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	if m.stretch > 0 && o.Context > m.stretch {
 		s.inputs = append(s.inputs, port(StepLengths, "rows"))
 	}
+	writing := s.inputs
+	var reading []Port
+	if m.source > 0 {
+		writing, reading = from.sourcePorts(o, writing)
+		s.inputs = eitherPorts(writing, reading)
+		s.outputs = nil // they differ
+	}
 	s.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(from.ckpt, from.ops)
 		r.Ctx, r.rename, r.adapted = ctx, from.rename, from.adapters.weights
-		bound, err := r.bind(s.inputs, c.Inputs)
+		if _, reads := c.Inputs[StepSource]; reads && reading != nil {
+			return from.read(r, o, reading, c)
+		}
+		bound, err := r.bind(writing, c.Inputs)
 		if err != nil {
 			return nil, err
 		}
 		rows := bound[0].Shape()[0]
-		for i, p := range s.inputs {
+		for i, p := range writing {
 			if p.Name != StepWanted && bound[i].Shape()[0] != rows {
 				return nil, &InputError{p.Name, fmt.Sprintf("%d rows where there are %d tokens", bound[i].Shape()[0], rows)}
 			}
@@ -134,7 +174,10 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			step.adapters = bound[4]
 			a = lora.Mixed(a, from.adapters.list, step.choose)
 		}
-		if i := slices.IndexFunc(s.inputs, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
+		if n := len(bound); m.source > 0 {
+			step.sourceAt, step.sourceBlocks = bound[n-2], bound[n-1]
+		}
+		if i := slices.IndexFunc(writing, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
 			lengths, err := r.Call("aten::unsqueeze", []any{bound[i], 0}, nil)
 			if err != nil {
 				return nil, err
@@ -165,22 +208,30 @@ type stepRecorder struct {
 	adapters layers.Tensor
 	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
 	lengths layers.Tensor
+	// sourceAt and sourceBlocks say where the rows' sources lie, of a model that reads some.
+	sourceAt, sourceBlocks layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
 func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, error) {
 	args := make([]any, len(ports))
 	for i, p := range ports {
-		var x layers.Tensor
-		switch p.Name {
+		x, name := layers.Tensor(nil), p.Name
+		if r.sourceAt != nil { // others are the source's
+			var written bool
+			if name, written = strings.CutPrefix(name, "decoder_"); !written {
+				continue
+			}
+		}
+		switch name {
 		case "input_ids":
 			x = tokens
 		case "position_ids":
-			place, err := r.Call("aten::clamp", []any{r.positions, 0}, nil) // rows that are none are tokens at the beginning
+			place, err := r.Positions()
 			if err != nil {
 				return nil, err
 			}
-			x = place[0].(layers.Tensor)
+			x = place
 		default:
 			continue
 		}
@@ -191,6 +242,15 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 		args[i] = row[0]
 	}
 	return args, nil
+}
+
+// Positions implements layers.Stepper. Rows that are none are tokens at the beginning.
+func (r *stepRecorder) Positions() (layers.Tensor, error) {
+	place, err := r.Call("aten::clamp", []any{r.positions, 0}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return place[0].(layers.Tensor), nil
 }
 
 // Context implements layers.Stepper.
@@ -217,24 +277,10 @@ func (r *stepRecorder) Wanted(x layers.Tensor) (layers.Tensor, error) {
 
 // Attend implements layers.Stepper.
 func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Attention) (layers.Tensor, error) {
-	rows := func(x layers.Tensor) (*aten.Ref, error) { // [1 heads rows size] as [rows heads size]
-		s := x.Shape()
-		if len(s) != 4 || s[0] != 1 {
-			return nil, fmt.Errorf("%v where [1 heads rows size] is wanted", s)
-		}
-		out, err := r.Call("aten::select.int", []any{x, 0, 0}, nil)
-		if err == nil {
-			out, err = r.Call("aten::transpose.int", []any{out[0], 0, 1}, nil)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return out[0].(*aten.Ref), nil
-	}
 	var in []graph.Operand
 	var caches []graph.Operand
 	for i, x := range []layers.Tensor{q, k, v} {
-		ref, err := rows(x)
+		ref, err := r.rowsOf(x)
 		if err != nil {
 			return nil, err
 		}
@@ -242,18 +288,22 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		if i == 0 {
 			continue
 		}
-		name, shape := path+".keys", ref.Shape()
-		if i == 2 {
-			name = path + ".values"
-		}
-		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{
-			r.options.Blocks * graph.BlockRows, shape[1], graph.CacheWidth(r.options.DType, shape[2]),
-		})
-		caches = append(caches, r.Graph.Whole(id))
+		caches = append(caches, r.cache(r.options, path, i == 2, r.options.Blocks, ref.Shape()[1:]))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
-	if a.Sinks != nil {
-		in = append(in, r.Read(a.Sinks.(*aten.Ref)))
+	return r.attend(in, a)
+}
+
+// attend adds the operands that an attention may have, and emits it.
+func (r *stepRecorder) attend(in []graph.Operand, a layers.Attention) (layers.Tensor, error) {
+	for i, x := range []layers.Tensor{a.Sinks, a.Bias} {
+		if x == nil {
+			continue
+		}
+		for len(in) < 7+i {
+			in = append(in, graph.Absent)
+		}
+		in = append(in, r.Read(x.(*aten.Ref)))
 	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window, "chunk": a.Chunk}, in...)
 	if err != nil {
@@ -261,6 +311,32 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 	}
 	s := out.Shape()
 	return r.Reshape(out, tensor.Shape{1, s[0], s[1] * s[2]})
+}
+
+// rowsOf returns [1 heads rows size] as [rows heads size].
+func (r *recorder) rowsOf(x layers.Tensor) (*aten.Ref, error) {
+	s := x.Shape()
+	if len(s) != 4 || s[0] != 1 {
+		return nil, fmt.Errorf("%v where [1 heads rows size] is wanted", s)
+	}
+	out, err := r.Call("aten::select.int", []any{x, 0, 0}, nil)
+	if err == nil {
+		out, err = r.Call("aten::transpose.int", []any{out[0], 0, 1}, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out[0].(*aten.Ref), nil
+}
+
+// cache returns the cache of keys, or of values, of the module at path: of rows of [heads size] in so many blocks.
+func (r *recorder) cache(o StepOptions, path string, values bool, blocks int, row tensor.Shape) graph.Operand {
+	name := path + ".keys"
+	if values {
+		name = path + ".values"
+	}
+	shape := tensor.Shape{blocks * graph.BlockRows, row[0], graph.CacheWidth(o.DType, row[1])}
+	return r.Graph.Whole(r.Graph.AddCache(name, o.DType, shape))
 }
 
 // choose returns of two results of a module, [1 rows …], that with an adapter for the rows that have it. It copies bits, so

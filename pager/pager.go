@@ -23,6 +23,7 @@ import (
 	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/slots"
 	"github.com/optimem/optimem/storage"
 )
 
@@ -44,6 +45,9 @@ type Options struct {
 	// ObserveLoads has Observe told of every bringing of a group, too. On a device with memory of its own the copies of one
 	// are then waited for before those of the next are given to it.
 	ObserveLoads bool
+	// Routed is told where rows of each layer with experts that are lent went: its module, how many rows there were, and the experts
+	// that they named, by id. It is called as Observe is, and what it is given is not its to keep.
+	Routed func(module string, rows int, experts []int32)
 	// Clock is what the times of ops, and the stalls before them, are taken from where ops are observed; nil is the
 	// wall's.
 	Clock func() time.Duration
@@ -216,6 +220,11 @@ type Pager struct {
 	spent  []spent
 	stats  counters
 	closed bool
+	// slots is what lies in the slots of experts, routing what passes have shown of where rows go, and lentStall how long ops of
+	// this group waited for experts.
+	slots     *expertSlots
+	routing   map[string]*slots.Curve
+	lentStall time.Duration
 }
 
 // Stats count what a pager did.
@@ -233,6 +242,8 @@ type Stats struct {
 	PeakBytes int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait and came back.
 	SwappedOutBytes, SwappedInBytes int64
+	// ExpertHits is how many experts passes needed that were in their slots, ExpertReads how many had to be read.
+	ExpertHits, ExpertReads int64
 	// Stall is how long ops waited for their weights, Compute how long they took, SwapStall how long they waited for
 	// activations on their way to a file and back. Copies to and from the host's memory are part of what ops take.
 	Stall, Compute, SwapStall time.Duration

@@ -127,12 +127,15 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 		g.stats.MovedBytes += group.SlotBytes
 	}
 	begin, swapped := time.Now(), g.stats.SwapStall
+	g.lentStall = 0
 	if err := g.instances(ctx, k, io); err != nil {
 		return err
 	}
 	end := time.Now()
 	swapped = g.stats.SwapStall - swapped
-	compute := end.Sub(begin) - swapped
+	compute := end.Sub(begin) - swapped - g.lentStall
+	stall += g.lentStall
+	g.stats.Stall += g.lentStall
 	g.stats.Compute += compute
 	if brings {
 		g.fetcher().Done(k)
@@ -283,6 +286,9 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 func (g *Pager) runOp(ctx context.Context, p *prepared, instance int, io IO) error {
 	if p.gather != nil {
 		return g.gather(ctx, p, instance, io)
+	}
+	if p.lender != nil {
+		defer p.lender.end()
 	}
 	if err := g.stream.Run(ctx, p.launch); err != nil {
 		return opError(&p.launch.Op, err)

@@ -49,6 +49,8 @@ type prepared struct {
 	in, out []int64
 	// gather is set for embeddings of which rows are read.
 	gather *gather
+	// lender is set for ops to which experts are lent.
+	lender *lender
 	// instance is the one that the regions are those of now.
 	instance int
 }
@@ -395,11 +397,14 @@ func (g *Pager) prepare(p *program) {
 			paged[part.Value] = part
 		}
 		// An op's operand has a number; what it makes has none.
-		argument := func(o graph.Operand, step *graph.Step, in int) (device.Argument, int64) {
+		argument := func(o graph.Operand, op, in int) (device.Argument, int64) {
 			if o.Value == graph.NoValue {
 				return device.Argument{Operand: graph.Absent}, 0
 			}
-			a := device.Argument{Operand: o, Spec: gr.Spec(o)}
+			a, step := device.Argument{Operand: o, Spec: gr.Spec(o)}, &p.plan.Lowered.Steps[op]
+			if in >= 0 && gr.Ops[op].Lent(in) {
+				return a, 0
+			}
 			low := int64(0) // where the region begins within the value
 			if part, ok := paged[o.Value]; ok {
 				low = part.Low
@@ -429,15 +434,16 @@ func (g *Pager) prepare(p *program) {
 				Step: step, Op: gr.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
 			}
 			for k, o := range gr.Ops[i].In {
-				a, stride := argument(o, &step, k)
+				a, stride := argument(o, i, k)
 				ready.launch.In, ready.in = append(ready.launch.In, a), append(ready.in, stride)
 			}
 			for _, id := range gr.Ops[i].Out {
-				a, stride := argument(gr.Whole(id), &step, -1)
+				a, stride := argument(gr.Whole(id), i, -1)
 				ready.launch.Out, ready.out = append(ready.launch.Out, a), append(ready.out, stride)
 			}
 		}
 	}
+	g.lenders(p)
 	for _, u := range gr.Updates {
 		p.updates = append(p.updates, make([]byte, gr.Values[u.State].Bytes()))
 	}

@@ -19,6 +19,8 @@ type Fixed struct {
 	Packed       []Packed
 	Packings     []Packing
 	PackingBytes int64
+	// Slots are those of experts, which lie in the arena, too: what they hold changes, and outlives passes and plans as weights do.
+	Slots []SlotSet
 }
 
 // A Packed is an operand that stays in a form of the device's own, instead of the weight's bytes, or besides them.
@@ -60,7 +62,7 @@ type Piece struct {
 
 // SameFixed reports whether two plans hold the same weights in the same places and forms.
 func SameFixed(a, b *Plan) bool {
-	return a.Fixed.Bytes == b.Fixed.Bytes && slices.EqualFunc(a.Fixed.Parts, b.Fixed.Parts, func(x, y Part) bool {
+	return a.Fixed.Bytes == b.Fixed.Bytes && sameSlots(a, b) && slices.EqualFunc(a.Fixed.Parts, b.Fixed.Parts, func(x, y Part) bool {
 		v, w := &a.Lowered.Graph.Values[x.Value], &b.Lowered.Graph.Values[y.Value]
 		return v.Weight.Extent == w.Weight.Extent && v.Role == w.Role && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset
 	}) && slices.EqualFunc(a.Fixed.Packed, b.Fixed.Packed, func(x, y Packed) bool {

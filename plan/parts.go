@@ -19,11 +19,11 @@ type Part struct {
 	Staged int64
 }
 
-// OpParts lists the bytes of weights that an op reads.
+// OpParts lists the bytes of weights that an op reads, but for experts that are lent to it.
 func OpParts(g *graph.Graph, op *graph.Op) []Part {
 	var parts []Part
-	for _, o := range op.In {
-		if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight {
+	for i, o := range op.In {
+		if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight || op.Lent(i) {
 			continue
 		}
 		if p, ok := OperandPart(g, o); ok {

@@ -137,6 +137,9 @@ type Plan struct {
 	// pass to a device that is not Direct.
 	Gathers     []Gather
 	GatherBytes int64
+	// Experts are those that are lent to ops while they run, Routed what a pass reads of them.
+	Experts []Experts
+	Routed  Routed
 	// MovedBytes counts what reaches the ring in one pass, over-read included.
 	MovedBytes int64
 	// MinBytes is the least budget for which there is a plan in this mode.
@@ -182,6 +185,8 @@ type Group struct {
 	SwapIn, SwapOut []Swap
 	// Rows says that an op of the group is an embedding of which only rows are brought.
 	Rows bool
+	// Lent says that experts are lent to an op of the group.
+	Lent bool
 	// OnHost is set for groups that the host's processor computes. Device is the number of the device that computes the
 	// others, where there are several.
 	OnHost bool

@@ -12,13 +12,16 @@ import (
 )
 
 // Placement says where a group computes and how its weights get there: "resident", "paged" or "cpu"; "rows" for
-// embeddings of which a pass reads only the rows that it needs.
+// embeddings of which a pass reads only the rows that it needs, "experts" where it does so with experts.
 func (g *Group) Placement() string {
 	if g.OnHost {
 		return "cpu"
 	}
 	if g.Paged() {
 		return "paged"
+	}
+	if g.Lent {
+		return "experts"
 	}
 	if g.Rows && g.WeightBytes > 0 {
 		return "rows"
@@ -77,6 +80,11 @@ func (p *Plan) String() string {
 			bytes, raw = bytes+f.Packed[i].Pack.Bytes, raw+f.Packed[i].High-f.Packed[i].Low
 		}
 		fmt.Fprintf(&b, "packed %d weights: %d bytes for %d, made through %d\n", len(f.Packed), bytes, raw, f.PackingBytes)
+	}
+	for i := range p.Experts {
+		e := &p.Experts[i]
+		set := &p.Fixed.Slots[e.Set]
+		fmt.Fprintf(&b, "experts of %s: %d, through %d slots of %d at %d\n", orRoot(e.Path), len(e.Each), set.Slots, set.SlotBytes, set.Offset)
 	}
 	if n := p.HostBytes(); n > 0 {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",

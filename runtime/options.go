@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/search"
+	"github.com/optimem/optimem/plan/slots"
 )
 
 // Options say how a model is run. The zero value is right.
@@ -100,6 +101,12 @@ type Options struct {
 	ObserveOps bool
 	// ObserveLoads has Observe told when the weights of each group that is paged were read and copied, too, as [LoadDone].
 	ObserveLoads bool
+	// Routing is what passes of the model have shown before of where rows of layers with experts go, by module, as
+	// [Session.Routing] gives it: plans expect as many hits. Nil is that nothing is known.
+	Routing map[string]*slots.Curve
+	// Routed is told where rows of each layer with experts go that a pass reads as it needs them: its module, how many rows there
+	// are, and the experts that they name, by id, which are not to be kept. It is called as Observe is.
+	Routed func(module string, rows int, experts []int32)
 }
 
 // The options of each mode.
@@ -206,6 +213,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, Absent: opts.PlanOnly,
 		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads, Ops: opts.Ops, Rates: opts.Rates,
 		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,
+		Routed: opts.Routed,
 	})
 	if err != nil {
 		return nil, err

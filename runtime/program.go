@@ -152,7 +152,15 @@ func (s *Session) planWithin(ctx context.Context, p *program, instances int, bud
 
 // newPlan plans, and keeps nothing.
 func (s *Session) newPlan(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
-	return s.newPlanLike(ctx, p, instances, budgetBytes, s.ran)
+	like := s.ran
+	if like == nil { // what passes of few rows and of many need of experts is to lie in the same slots
+		like = s.lends
+	}
+	pl, err := s.newPlanLike(ctx, p, instances, budgetBytes, like)
+	if err == nil && like == nil && len(pl.Experts) > 0 {
+		s.lends = pl
+	}
+	return pl, err
 }
 
 // newPlanLike is newPlan where another plan says which weights stay, if it is not nil.
@@ -210,7 +218,8 @@ func (s *Session) planOptions() search.Options {
 		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory, SwapBytes: s.opts.Swap,
 		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots, Once: s.opts.Once,
 		Ops: s.opts.Ops, Rates: s.machine.Device().Rates, HostRates: s.opts.HostRates,
-		Lower: s.machine.Device().Lower, HostLower: s.machine.Device().HostLower,
+		Routing: s.opts.Routing,
+		Lower:   s.machine.Device().Lower, HostLower: s.machine.Device().HostLower,
 	}
 }
 

@@ -147,7 +147,7 @@ func (s *Session) forget() {
 		s.recent.forget()
 	}
 	s.batches.Clear()
-	s.ran = nil
+	s.ran, s.lends = nil, nil
 }
 
 // replanned tells of a smaller plan.

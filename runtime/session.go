@@ -34,6 +34,7 @@ import (
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/search"
+	"github.com/optimem/optimem/plan/slots"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -135,6 +136,8 @@ type Session struct {
 	programs *recent.Map[*graph.Graph, *program]
 	recent   *program
 	ran      *plan.Plan
+	// lends is the plan before anything ran in which experts have slots, nil where they have none.
+	lends *plan.Plan
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.
@@ -370,6 +373,8 @@ type Metrics struct {
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and
 	// not to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
+	// ExpertHits is how many experts passes needed that were in memory, ExpertReads how many of those that lie in slots were read.
+	ExpertHits, ExpertReads int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait until they were needed again, in the
 	// host's memory or in a file, and came back.
 	SwappedOutBytes, SwappedInBytes int64
@@ -391,6 +396,23 @@ func (s *Session) Queue() (busy bool, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.turn) == 0, len(s.waiting)
+}
+
+// Routing adds what passes have shown of where rows of layers with experts go, by module, to what was known before, which may be
+// nil. It waits for a pass that runs.
+func (s *Session) Routing(ctx context.Context, before map[string]*slots.Curve) (map[string]*slots.Curve, error) {
+	if err := s.wait(ctx, "routing"); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	all := make(map[string]*slots.Curve)
+	for module, c := range s.machine.Routing() {
+		sum := slots.NewCurve(len(c.Distances))
+		sum.Add(c)
+		sum.Add(before[module])
+		all[module] = sum
+	}
+	return all, nil
 }
 
 // Metrics returns what the session did in passes that are over. It does not wait for one that runs.
@@ -426,5 +448,6 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
 	m.SwappedOutBytes = stats.SwappedOutBytes + hostStats.SwappedOutBytes
 	m.SwappedInBytes = stats.SwappedInBytes + hostStats.SwappedInBytes
+	m.ExpertHits, m.ExpertReads = stats.ExpertHits, stats.ExpertReads
 	m.SwapStall = stats.SwapStall + hostStats.SwapStall
 }

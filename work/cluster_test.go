@@ -51,13 +51,18 @@ func cluster(t *testing.T) []*server.Server {
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		all = append(all, s)
 	}
-	wait(t, "the cluster has a leader", func() bool {
+	wait(t, "the cluster has a leader, who sees all", func() bool {
 		for _, s := range all {
 			if !s.ReadyForConnections(time.Millisecond) || !s.JetStreamIsCurrent() {
 				return false
 			}
 		}
-		return all[0].JetStreamIsLeader() || all[1].JetStreamIsLeader() || all[2].JetStreamIsLeader()
+		for _, s := range all {
+			if len(s.JetStreamClusterPeers()) == len(all) { // which only the leader knows
+				return true
+			}
+		}
+		return false
 	})
 	return all
 }
@@ -132,7 +137,7 @@ func TestTLS(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(time.Minute) {
 		t.Fatal("the server does not start")
 	}
 	at := fmt.Sprintf("tls://me:secret@127.0.0.1:%d", s.Addr().(*net.TCPAddr).Port)

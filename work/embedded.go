@@ -36,7 +36,7 @@ func Embed(dir, address string) (*Server, error) {
 		return nil, err
 	}
 	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(time.Minute) {
 		s.Shutdown()
 		return nil, errors.New("work: the server within does not start: is the address taken, or the folder?")
 	}

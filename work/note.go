@@ -13,8 +13,6 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/tensor"
 )
@@ -148,30 +146,39 @@ func (q *Queue) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) 
 
 // readBytes reads the object of an input, which is what its name says.
 func (q *Queue) readBytes(ctx context.Context, in noteInput) ([]byte, error) {
-	object, err := q.in.Get(ctx, in.SHA256)
-	if errors.Is(err, jetstream.ErrObjectNotFound) { // or not yet: a replica that answers may be behind
+	info, _, err := q.in.find(ctx, in.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	if info == nil { // or not yet: a replica that answers may be behind
 		return nil, fmt.Errorf("input %.100q is not in the store", in.Name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer object.Close()
-	info, err := object.Info()
-	if err != nil {
-		return nil, err
 	}
 	if info.Size != uint64(in.Bytes) {
 		return nil, poison("input %.100q has not the size that the note says", in.Name)
 	}
-	sum := sha256.New()
-	data := make([]byte, in.Bytes)
-	if _, err := io.ReadFull(object, data); err != nil {
-		return nil, err
+	data := make([]byte, 0, in.Bytes)
+	err = q.in.get(ctx, in.SHA256, func() (io.Writer, error) {
+		data = data[:0]
+		return &within{&data}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("input %.100q: %w", in.Name, err)
 	}
-	if _, _ = sum.Write(data); hex.EncodeToString(sum.Sum(nil)) != in.SHA256 {
+	if sum := sha256.Sum256(data); len(data) != cap(data) || hex.EncodeToString(sum[:]) != in.SHA256 {
 		return nil, poison("input %.100q is not what its name says", in.Name)
 	}
 	return data, nil
+}
+
+// within writes to what a slice has room for.
+type within struct{ data *[]byte }
+
+func (w *within) Write(p []byte) (int, error) {
+	if len(p) > cap(*w.data)-len(*w.data) {
+		return 0, errors.New("it is larger than was said")
+	}
+	*w.data = append(*w.data, p...)
+	return len(p), nil
 }
 
 // A letter is a message of the dead-letter stream.

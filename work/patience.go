@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,8 +15,11 @@ import (
 const retryFor = 2 * time.Minute
 
 // patiently calls f until it succeeds, or fails for another reason than that a server is away for now.
-func patiently(ctx context.Context, f func() error) error {
-	until := time.Now().Add(retryFor)
+func patiently(ctx context.Context, f func() error) error { return patientlyFor(ctx, retryFor, f) }
+
+// patientlyFor is patiently, for a time.
+func patientlyFor(ctx context.Context, d time.Duration, f func() error) error {
+	until := time.Now().Add(d)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := f()
 		if err == nil || ctx.Err() != nil || !away(err) || time.Now().After(until) {
@@ -29,13 +33,16 @@ func patiently(ctx context.Context, f func() error) error {
 func away(err error) bool {
 	for _, e := range []error{
 		nats.ErrDisconnected, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionReconnecting, jetstream.ErrNoStreamResponse,
-		jetstream.ErrAsyncPublishTimeout, // that of an object's part
-		context.DeadlineExceeded,         // that of one request
+		context.DeadlineExceeded, // that of one request
 	} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
 	var answer *jetstream.APIError
-	return errors.As(err, &answer) && answer.Code == 503 && answer.ErrorCode != queueFull
+	return errors.As(err, &answer) && (answer.Code == 503 && answer.ErrorCode != queueFull ||
+		answer.ErrorCode == noPlace && strings.Contains(answer.Description, "peer offline"))
 }
+
+// noPlace is what a cluster answers that has too few servers for as many replicas: it may have them in a moment.
+const noPlace jetstream.ErrorCode = 10005

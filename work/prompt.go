@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/serve"
 )
@@ -116,11 +114,7 @@ func (s *station) write(ctx context.Context, n *note, key string) error {
 	if len(n.Inputs) != 1 || n.Inputs[0].Name != promptInput {
 		return poison("the model writes: it takes one prompt")
 	}
-	var data []byte
-	err := patiently(ctx, func() (err error) {
-		data, err = s.q.readBytes(ctx, n.Inputs[0])
-		return err
-	})
+	data, err := s.q.readBytes(ctx, n.Inputs[0])
 	if err != nil {
 		return err
 	}
@@ -137,8 +131,5 @@ func (s *station) write(ctx context.Context, n *note, key string) error {
 	if err != nil {
 		return err
 	}
-	return patiently(ctx, func() error {
-		_, err := s.q.out.Put(ctx, jetstream.ObjectMeta{Name: key}, bytes.NewReader(line))
-		return err
-	})
+	return s.q.out.putBytes(ctx, key, line)
 }

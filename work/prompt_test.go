@@ -2,7 +2,6 @@ package work
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,13 +107,10 @@ func checkAnswer(t *testing.T, q *Queue, r Result, want Answer) {
 		t.Errorf("%s: %s", r.Name, r.Reason)
 		return
 	}
-	var b bytes.Buffer
-	if err := q.Output(context.Background(), r.Key, &b); err != nil {
-		t.Fatal(err)
-	}
+	b := output(t, q, r.Key)
 	var got Answer
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || !bytes.HasSuffix(b.Bytes(), []byte("}\n")) || bytes.Count(b.Bytes(), []byte("\n")) != 1 {
-		t.Fatalf("%s is no line of JSON: %v", b.Bytes(), err)
+	if err := json.Unmarshal(b, &got); err != nil || !bytes.HasSuffix(b, []byte("}\n")) || bytes.Count(b, []byte("\n")) != 1 {
+		t.Fatalf("%s is no line of JSON: %v", b, err)
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: %+v, by itself %+v", r.Name, got, want)
@@ -170,9 +166,7 @@ func TestWriterDies(t *testing.T) {
 	if stored, err := q.out.List(t.Context()); err != nil || len(stored) != len(keys) {
 		t.Errorf("%d answers are stored, want %d: %v", len(stored), len(keys), err)
 	}
-	if info, err := q.stream.Info(t.Context()); err != nil || info.State.Msgs != 0 {
-		t.Errorf("%d items are still in the queue: %v", info.State.Msgs, err)
-	}
+	waitEmpty(t, q)
 	before := second.passes.Load()
 	if before == 0 {
 		t.Error("the second worker did nothing")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -183,7 +184,7 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 		}
 	}
 	for object, data := range files {
-		if err := patiently(ctx, func() error { return s.store(ctx, object, data) }); err != nil {
+		if err := s.q.in.putBytes(ctx, object, data); err != nil {
 			return err
 		}
 	}
@@ -225,17 +226,6 @@ func (s *submission) note(item Item) (*note, map[string][]byte, error) {
 	return n, files, nil
 }
 
-// store puts an input into the store, where it may be already.
-func (s *submission) store(ctx context.Context, object string, data []byte) error {
-	if info, err := s.q.in.GetInfo(ctx, object); err == nil && info.Size == uint64(len(data)) {
-		return nil
-	} else if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
-		return err
-	}
-	_, err := s.q.in.PutBytes(ctx, object, data)
-	return err
-}
-
 // queueFull is what a stream answers that takes no more: maximum messages exceeded.
 const queueFull jetstream.ErrorCode = 10077
 
@@ -245,9 +235,10 @@ func (s *submission) publish(ctx context.Context, n *note) error {
 	if err != nil {
 		return err
 	}
+	id := rand.Text() // so that a note that was put, but not acknowledged in time, is there once
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := patiently(ctx, func() error {
-			_, err := s.q.js.Publish(ctx, s.q.workSubject(s.told.Class), text)
+			_, err := s.q.js.Publish(ctx, s.q.workSubject(s.told.Class), text, jetstream.WithMsgID(id))
 			return err
 		})
 		var full *jetstream.APIError
@@ -260,34 +251,26 @@ func (s *submission) publish(ctx context.Context, n *note) error {
 
 // look tells the result of a key if there is one.
 func (s *submission) look(ctx context.Context, key string, letters bool) (bool, error) {
-	err := patiently(ctx, func() error {
-		_, err := s.q.out.GetInfo(ctx, key)
-		return err
-	})
-	if err == nil {
+	has, err := s.q.out.has(ctx, key)
+	if has {
 		s.finish(key, "")
-		return true, nil
 	}
-	if !errors.Is(err, jetstream.ErrObjectNotFound) || !letters {
-		return false, unless(err, jetstream.ErrObjectNotFound)
+	if has || err != nil || !letters {
+		return has, err
 	}
 	var m *jetstream.RawStreamMsg
 	err = patiently(ctx, func() (err error) {
 		m, err = s.q.dead.GetLastMsgForSubject(ctx, s.q.deadSubject(key))
 		return err
 	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
 	if err != nil {
-		return false, unless(err, jetstream.ErrMsgNotFound)
+		return false, err
 	}
 	s.buried(m.Data)
 	return true, nil
-}
-
-func unless(err, known error) error {
-	if errors.Is(err, known) {
-		return nil
-	}
-	return err
 }
 
 // buried takes up a dead letter.
@@ -332,18 +315,25 @@ const lookEvery = 5 * time.Second
 
 // listen takes up results until all have one.
 func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) error {
-	watch, err := s.q.out.Watch(ctx, jetstream.UpdatesOnly())
-	if err != nil {
+	var watch jetstream.ObjectWatcher
+	err := patiently(ctx, func() (err error) {
+		watch, err = s.q.out.Watch(ctx, jetstream.UpdatesOnly())
 		return err
-	}
-	defer func() { _ = watch.Stop() }()
-	letters, err := s.q.js.OrderedConsumer(ctx, s.q.name+"-dead", jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{s.q.deadSubject(">")}, DeliverPolicy: jetstream.DeliverNewPolicy,
 	})
 	if err != nil {
 		return err
 	}
-	reading, err := letters.Consume(func(m jetstream.Msg) { s.buried(m.Data()) })
+	defer func() { _ = watch.Stop() }()
+	var reading jetstream.ConsumeContext
+	err = patiently(ctx, func() error {
+		letters, err := s.q.js.OrderedConsumer(ctx, s.q.name+"-dead", jetstream.OrderedConsumerConfig{
+			FilterSubjects: []string{s.q.deadSubject(">")}, DeliverPolicy: jetstream.DeliverNewPolicy,
+		})
+		if err == nil {
+			reading, err = letters.Consume(func(m jetstream.Msg) { s.buried(m.Data()) })
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,13 @@ type Options struct {
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
+// A server is given dialFor to answer and openFor to have its streams and the others of its cluster, and is taken for gone when it has not answered for two of pingEvery.
+const (
+	dialFor   = 10 * time.Second
+	openFor   = time.Minute
+	pingEvery = 20 * time.Second
+)
+
 // maxWaiting is how many items wait in a queue at most. More are refused, and their submitters wait.
 const maxWaiting = 1 << 20
 
@@ -56,12 +63,12 @@ type Queue struct {
 	js       jetstream.JetStream
 	stream   jetstream.Stream
 	dead     jetstream.Stream
-	in, out  jetstream.ObjectStore
+	in, out  *bucket
 	models   jetstream.KeyValue
 	lostConn chan struct{}
 }
 
-// Connect connects to a queue, which is made where it is not there yet.
+// Connect connects to a queue, which is made where it is not there yet. It waits for servers of a cluster that are away for now.
 func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	if !streamName.MatchString(opts.Stream) {
 		return nil, fmt.Errorf("work: %q is no name of a stream: 1 to 64 letters, digits, _ and -", opts.Stream)
@@ -69,6 +76,7 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	q := &Queue{name: opts.Stream, lostConn: make(chan struct{})}
 	settings := []nats.Option{
 		nats.Name("optimem"), nats.MaxReconnects(-1), nats.ClosedHandler(func(*nats.Conn) { close(q.lostConn) }),
+		nats.Timeout(dialFor), nats.PingInterval(pingEvery),
 	}
 	if opts.Credentials != "" {
 		settings = append(settings, nats.UserCredentials(opts.Credentials))
@@ -87,7 +95,8 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	if q.js, err = jetstream.New(q.conn); err != nil {
 		return nil, err
 	}
-	if err := q.open(ctx, max(opts.Replicas, 1), cmp.Or(opts.Keep, 7*24*time.Hour)); err != nil {
+	err = patientlyFor(ctx, openFor, func() error { return q.open(ctx, max(opts.Replicas, 1), cmp.Or(opts.Keep, 7*24*time.Hour)) })
+	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", opts.Stream, err)
 	}
 	return q, nil
@@ -129,18 +138,8 @@ func (q *Queue) open(ctx context.Context, replicas int, keep time.Duration) (err
 	if err != nil {
 		return err
 	}
-	for _, b := range []struct {
-		name  string
-		store *jetstream.ObjectStore
-	}{{q.name + "-in", &q.in}, {q.name + "-out", &q.out}} {
-		*b.store, err = q.js.ObjectStore(ctx, b.name)
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			*b.store, err = q.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: b.name, TTL: keep, Replicas: replicas})
-		}
-		if errors.Is(err, jetstream.ErrBucketExists) {
-			*b.store, err = q.js.ObjectStore(ctx, b.name)
-		}
-		if err != nil {
+	for name, b := range map[string]**bucket{q.name + "-in": &q.in, q.name + "-out": &q.out} {
+		if *b, err = openBucket(ctx, q.js, jetstream.ObjectStoreConfig{Bucket: name, TTL: keep, Replicas: replicas}); err != nil {
 			return err
 		}
 	}
@@ -169,21 +168,14 @@ func (q *Queue) makeStream(ctx context.Context, config jetstream.StreamConfig) (
 // Close ends the connection. Workers and submitters of it end with an error.
 func (q *Queue) Close() { q.conn.Close() }
 
-// Output writes the output of an item, by its key, to w: a safetensors file, or an [Answer] as a line of JSON.
-func (q *Queue) Output(ctx context.Context, key string, w io.Writer) error {
-	var failed error
-	err := patiently(ctx, func() error {
-		object, err := q.out.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		written, err := io.Copy(w, object)
-		if err = errors.Join(err, object.Close()); written > 0 { // it cannot be begun anew
-			failed, err = err, nil
-		}
-		return err
-	})
-	return errors.Join(err, failed)
+// Output writes the output of an item, by its key: a safetensors file, or an [Answer] as a line of JSON. It is written to what begin
+// returns, an empty place, which is asked for again where what was read is not what was put. It is as it was put when Output returns
+// nil; [ErrDamaged] says that it cannot be had, and that a worker makes it anew when the item is submitted again.
+func (q *Queue) Output(ctx context.Context, key string, begin func() (io.Writer, error)) error {
+	if err := q.out.get(ctx, key, begin); err != nil {
+		return fmt.Errorf("output %.64s: %w", key, err)
+	}
+	return nil
 }
 
 func (q *Queue) workSubject(class string) string { return q.name + ".work." + class }

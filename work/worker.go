@@ -51,6 +51,8 @@ type WorkerOptions struct {
 	Attempts uint64
 	// RetryAfter is when an item that did not fit, or failed, may be taken again; 0 is 10 s.
 	RetryAfter time.Duration
+	// Stay is how long one model has the worker at most while others wait; 0 is 1 min. A model has it as long as it has items.
+	Stay time.Duration
 	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
 	MaxBytes int64
 	// Log takes what happens; nil drops it.
@@ -64,13 +66,15 @@ type worker struct {
 	opts     WorkerOptions
 	// memory bounds bytes of inputs.
 	memory *semaphore.Weighted
+	turn   *turn
 }
 
 // A station is a worker's part for one model.
 type station struct {
 	*worker
-	model string
-	told  told
+	model  string
+	number int
+	told   told
 	// writing is how a model that writes does.
 	writing  serve.Writing
 	consumer jetstream.Consumer
@@ -87,13 +91,14 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 	opts.Attempts = cmp.Or(opts.Attempts, 5)
 	opts.RetryAfter = cmp.Or(opts.RetryAfter, 10*time.Second)
 	opts.MaxBytes = cmp.Or(opts.MaxBytes, 256<<20)
+	opts.Stay = cmp.Or(opts.Stay, time.Minute)
 	if opts.Progress == nil {
 		return errors.New("work: without Progress a pass that is stuck would look like one that goes on")
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &worker{q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes)}
+	w := &worker{q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes), turn: newTurn(opts.Stay, time.Now)}
 	if opts.Models == nil {
 		for _, m := range registry.Models() {
 			if (m.Kind == serve.Tensors || m.Kind == serve.Text) && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
@@ -113,7 +118,8 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 		stations = append(stations, s)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range stations {
+	for i, s := range stations {
+		s.number = i
 		group.Go(func() error { return s.take(ctx) })
 	}
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -136,13 +142,16 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 		return nil, err
 	}
 	s.slots = semaphore.NewWeighted(int64(2 * s.told.Join))
-	s.consumer, err = w.q.stream.Consumer(ctx, s.told.Class)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		s.consumer, err = w.q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable: s.told.Class, FilterSubject: w.q.workSubject(s.told.Class), AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait: w.opts.AckWait, MaxDeliver: -1, MaxAckPending: 1 << 16, Description: model + " on " + kind,
-		})
-	}
+	err = patiently(ctx, func() (err error) {
+		s.consumer, err = w.q.stream.Consumer(ctx, s.told.Class)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			s.consumer, err = w.q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+				Durable: s.told.Class, FilterSubject: w.q.workSubject(s.told.Class), AckPolicy: jetstream.AckExplicitPolicy,
+				AckWait: w.opts.AckWait, MaxDeliver: -1, MaxAckPending: 1 << 16, Description: model + " on " + kind,
+			})
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +160,10 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = w.q.models.Put(ctx, model, text)
-	return s, err
+	return s, patiently(ctx, func() error {
+		_, err := w.q.models.Put(ctx, model, text)
+		return err
+	})
 }
 
 // look finds out what the model takes, and its class.
@@ -196,10 +207,13 @@ func (s *station) take(ctx context.Context) error {
 			}
 			n++
 		}
+		s.turn.wait(ctx, s.number)
 		messages, err := s.fetch(ctx, n)
+		s.turn.took(s.number, len(messages))
 		for _, m := range messages {
 			under.Go(func() {
 				defer s.slots.Release(1)
+				defer s.turn.ended(s.number)
 				s.do(ctx, m)
 			})
 		}
@@ -308,14 +322,8 @@ func (s *station) renew(ctx context.Context, m jetstream.Msg, cancel context.Can
 
 // run has the output of an item in the store when it returns nil.
 func (s *station) run(ctx context.Context, n *note, key string) error {
-	err := patiently(ctx, func() error {
-		_, err := s.q.out.GetInfo(ctx, key)
-		return err
-	})
-	if err == nil {
-		return nil // somebody was here
-	} else if !errors.Is(err, jetstream.ErrObjectNotFound) {
-		return err
+	if has, err := s.q.out.has(ctx, key); has || err != nil {
+		return err // somebody was here
 	}
 	need := n.bytes()
 	if need > s.opts.MaxBytes/2 {
@@ -330,22 +338,20 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 	}
 	in := make(runtime.Values)
 	for _, x := range n.Inputs {
-		err := patiently(ctx, func() (err error) {
-			in[x.Name], err = s.q.read(ctx, x)
-			return err
-		})
+		t, err := s.q.read(ctx, x)
 		if err != nil {
 			return err
 		}
+		in[x.Name] = t
 	}
 	out, err := s.registry.Infer(ctx, s.model, in)
 	if err != nil {
 		return err
 	}
-	return patiently(ctx, func() error { return s.q.write(ctx, key, out) })
+	return s.q.write(ctx, key, out)
 }
 
-// write puts an output into the store, where nobody sees it before it is whole.
+// write puts an output into the store, where nobody sees it before it is whole, and which takes the first of those that are put.
 func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error {
 	var tensors []loader.TensorData
 	for name, t := range out {
@@ -359,17 +365,15 @@ func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error
 		})
 	}
 	slices.SortFunc(tensors, func(a, b loader.TensorData) int { return cmp.Compare(a.Name, b.Name) })
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(loader.WriteSafetensors(ctx, w, tensors, map[string]string{"format": "pt"})) }()
-	_, err := q.out.Put(ctx, jetstream.ObjectMeta{Name: key}, r)
-	r.CloseWithError(err)
-	return err
+	return q.out.put(ctx, key, func(w io.Writer) error {
+		return loader.WriteSafetensors(ctx, w, tensors, map[string]string{"format": "pt"})
+	})
 }
 
 // answer acknowledges an item, lets it go to others, or puts it aside.
 func (s *station) answer(ctx context.Context, m jetstream.Msg, n *note, key string, attempt uint64, err error) {
 	stopped := ctx.Err() != nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	var said error
 	var item *poisonError
@@ -404,7 +408,11 @@ func (s *station) bury(ctx context.Context, m jetstream.Msg, n *note, key, reaso
 	if err != nil {
 		return err
 	}
-	if _, err := s.q.js.Publish(ctx, s.q.deadSubject(key), text); err != nil {
+	err = patiently(ctx, func() error { // the stream keeps the last for each subject
+		_, err := s.q.js.Publish(ctx, s.q.deadSubject(key), text)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	s.opts.Log.Warn("an item was put aside", "model", s.model, "key", key, "reason", reason)

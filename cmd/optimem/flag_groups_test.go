@@ -14,7 +14,7 @@ func TestFlagsAreGrouped(t *testing.T) {
 		"batch-axis preprocess threads seed runs verify json verbose quiet open-memory lora adapter")
 	for command, own := range map[string]string{
 		"run": "output top labels trace snapshot memory-report report-device", "bench": "trace snapshot memory-report report-device",
-		"plan": "context sequences kv", "profile": "html depth columns sort every trace snapshot memory-report report-device",
+		"plan": "context sequences kv trace", "profile": "html depth columns sort every trace snapshot memory-report report-device",
 	} {
 		var out, errs bytes.Buffer
 		if code := doMain([]string{command, "--help"}, &out, &errs); code != 0 || errs.Len() > 0 {

@@ -204,6 +204,7 @@ type openEngine struct {
 	writer *generate.Writer
 	kv     int64
 	watch  *writingWatch
+	record *routingRecord
 }
 
 // start opens the model and starts an engine with room for sequences of a context; 0 is what the memory admits.
@@ -239,6 +240,15 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	}()
 	opts, watch := w.options(nil, 0), newWritingWatch(w.stderr, w.quiet)
 	opts.Observe = runtime.TeeObserver(watch.observe, w.observeTop())
+	record, err := w.recordRouting(m, &opts, w.routing)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = record.close()
+		}
+	}()
 	engine, err := generate.New(ctx, m.model, generate.Options{
 		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Draft: draft,
 	})
@@ -246,7 +256,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 		return nil, err
 	}
 	w.tellTop(engine.Session())
-	e := &openEngine{w: w, ckpt: m.ckpt, draft: draftCkpt, writer: generate.NewWriter(w.text, engine), watch: watch}
+	e := &openEngine{w: w, ckpt: m.ckpt, draft: draftCkpt, writer: generate.NewWriter(w.text, engine), watch: watch, record: record}
 	p, err := engine.Forecast(ctx)
 	if err != nil {
 		return nil, cmp.Or(engine.Close(), err)
@@ -257,19 +267,19 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 		if bytes := engine.DraftBytes(); bytes > 0 {
 			w.note("%s beside that for the model that guesses", ascii.FormatSize(bytes))
 		}
-		if p.MovedBytes > 0 {
+		if moved := p.MovedBytes + p.Routed.ExpectedBytes; moved > 0 {
 			guess := ""
 			if !p.Forecast.Measured {
 				guess = guessed
 			}
-			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(p.MovedBytes), secondsText(p.Forecast.Seconds), guess))
+			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(moved), secondsText(p.Forecast.Seconds), guess))
 		}
 	}
 	return e, nil
 }
 
 func (e *openEngine) close() error {
-	err := cmp.Or(e.writer.Engine().Close(), e.ckpt.Close())
+	err := cmp.Or(e.record.end(e.writer.Engine().Session()), e.writer.Engine().Close(), e.ckpt.Close())
 	if e.draft != nil {
 		err = cmp.Or(err, e.draft.Close())
 	}
@@ -284,7 +294,7 @@ func (e *openEngine) expect(ctx context.Context, tokens int) error {
 		return nil
 	}
 	p, err := engine.ForecastPass(ctx, rows, 1)
-	if err == nil && p.MovedBytes > 0 {
+	if err == nil && p.MovedBytes+p.Routed.ExpectedBytes > 0 {
 		passes := (tokens + rows - 1) / rows
 		e.w.say("note", fmt.Sprintf("the prompt of %d tokens takes %d passes, about %s", tokens, passes, secondsText(float64(passes)*p.Forecast.Seconds)))
 	}
@@ -310,6 +320,7 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 	after, all := engine.Session().Metrics(), engine.Stats()
 	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes + engine.DraftBytes(), bounded: bounded(r)}
 	f.Moved = after.MovedBytes - before.MovedBytes
+	f.ExpertHits, f.ExpertReads = after.ExpertHits-before.ExpertHits, after.ExpertReads-before.ExpertReads
 	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
 	f.Guessed, f.Accepted = all.Guessed-rows.Guessed, all.Accepted-rows.Accepted
 	return f, err
@@ -321,6 +332,7 @@ type writingFacts struct {
 	KVBytes, PeakBytes, Moved int64
 	PassRows, PassCount       int64
 	Guessed, Accepted         int64
+	ExpertHits, ExpertReads   int64
 	// bounded says that there was a schema or a grammar.
 	bounded bool
 }
@@ -357,6 +369,9 @@ func (f *writingFacts) String() string {
 	text += ", peak " + ascii.FormatSize(f.PeakBytes)
 	if f.Moved > 0 {
 		text += ", moved " + ascii.FormatSize(f.Moved)
+	}
+	if n := f.ExpertHits + f.ExpertReads; n > 0 {
+		text += fmt.Sprintf("; %d of %d experts there", f.ExpertHits, n)
 	}
 	if f.Accepted > 0 {
 		text += fmt.Sprintf("; %d of %d guesses right", f.Accepted, f.Guessed)
@@ -425,6 +440,8 @@ func (f *writingFacts) print(to io.Writer, text *generate.Text) error {
 	o.set("bytes_moved_per_token", float64(f.Moved)/float64(max(len(f.Tokens), 1)))
 	o.set("peak_device_bytes", f.PeakBytes)
 	o.set("kv_bytes", f.KVBytes)
+	o.set("expert_hits", f.ExpertHits)
+	o.set("expert_reads", f.ExpertReads)
 	if f.Likely != nil {
 		setArray(o, "logprobs", f.likely(text))
 	}

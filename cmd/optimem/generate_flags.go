@@ -36,6 +36,7 @@ type writing struct {
 	kv        string
 	speculate string
 	draft     string
+	routing   string
 	ahead     int // what speculate says, as [generate.Options.Speculate]
 	stops     []string
 	logprobs  int
@@ -69,6 +70,8 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (lossy; default: as the weights)")
 	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
 	flags.StringVar(&w.draft, "draft", "", "guess with a smaller `MODEL` of the same vocabulary, in the same memory")
+	flags.StringVar(&w.routing, "routing", "", "write which experts rows went to, a line a layer and pass, to `FILE`.jsonl: for 'plan --trace'")
+	grouped(flags, measureGroup, "routing")
 	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "draft")
 
 	w.samplingFlags(cmd)

@@ -139,8 +139,8 @@ func (c *commandLine) root() *cobra.Command {
 	root.SetHelpCommand(c.helpCommand())
 	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.planCommand(), c.runCommand(), c.benchCommand(),
 		c.profileCommand(), c.generateCommand(), c.chatCommand(), c.embedCommand(), c.tokenizeCommand(),
-		c.serveCommand(), c.workerCommand(), c.submitCommand(), c.calibrateCommand(), c.synthCommand(), c.quantizeCommand(),
-		c.devicesCommand(), c.topCommand(), c.versionCommand())
+		c.calibrateCommand(), c.synthCommand(), c.quantizeCommand(), c.devicesCommand(), c.topCommand(), c.versionCommand())
+	root.AddCommand(c.networkCommands()...)
 	return root
 }
 

@@ -161,6 +161,7 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", leastBytes)
+	setExperts(o, p)
 	if list := p.DeviceBytes(); len(list) > 1 {
 		setArray(o, "peak_bytes_by_device", slices.Values(list))
 	}
@@ -318,6 +319,7 @@ func (r *run) planRun(t *ascii.Table, m *openModel) {
 		moved += ", of " + ascii.FormatSize(m.fileBytes) + " in the file"
 	}
 	t.Row("moved per run", moved)
+	expertRows(t, p)
 	if out, in := p.SwappedBytes(); in > 0 {
 		where := "the host's memory"
 		if p.Sides == nil && p.Target.Direct {

@@ -20,16 +20,19 @@ import (
 type stepsFlags struct {
 	context, sequences int
 	kv                 string
+	// trace is a file with routing that is played again.
+	trace string
 }
 
 // stepsNames are the flags of it.
-var stepsNames = []string{"context", "sequences", "kv"}
+var stepsNames = []string{"context", "sequences", "kv", "trace"}
 
 func (r *run) stepsFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&r.steps.context, "context", 0, "plan writing text, with room for `N` tokens (default: what fits)")
 	flags.IntVar(&r.steps.sequences, "sequences", 1, "plan writing `N` texts at once")
 	flags.StringVar(&r.steps.kv, "kv", "", "plan writing text, with keys and values as a `TYPE`: "+kvNames)
+	flags.StringVar(&r.steps.trace, "trace", "", "say what the routing in `FILE`.jsonl reads of experts, of 'generate --routing'")
 	grouped(flags, writingGroup, stepsNames...)
 	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -73,6 +76,8 @@ type stepsPlan struct {
 	sequences int
 	// largest is the plan of the largest pass, which says what memory is taken; one writes a token of one text, all one of each.
 	largest, one, all *plan.Plan
+	// replay is what the trace takes; nil without one.
+	replay *replay
 }
 
 // planSteps plans writing text.
@@ -87,6 +92,9 @@ func (r *run) planSteps(ctx context.Context) (err error) {
 	}
 	opts := r.options(nil, 0)
 	opts.Once = false
+	if _, err = r.recordRouting(m, &opts, ""); err != nil {
+		return err
+	}
 	s := stepsPlan{kv: kvType(r.steps.kv, m.ckpt), sequences: r.steps.sequences}
 	if s.engine, err = generate.New(ctx, m.model, generate.Options{
 		Session: opts, Context: r.steps.context, Sequences: s.sequences, KV: s.kv,
@@ -103,6 +111,11 @@ func (r *run) planSteps(ctx context.Context) (err error) {
 	}
 	if s.all, err = s.engine.ForecastPass(ctx, min(s.sequences, rows), min(s.sequences, rows)); err != nil {
 		return err
+	}
+	if r.steps.trace != "" {
+		if s.replay, err = replayTrace(r.steps.trace, s.one); err != nil {
+			return traceFailure(err)
+		}
 	}
 	if err := r.checkPeak(s.largest.PeakBytes()); err != nil {
 		return err
@@ -130,10 +143,14 @@ func (r *run) stepsRows(t *ascii.Table, s *stepsPlan) {
 	t.Row("texts", fmt.Sprintf("%d of %s, their keys and values %s as %s", s.sequences, counted(s.engine.Context(), "token"),
 		ascii.FormatSize(p.CacheBytes), s.kv))
 	moved := "nothing"
-	if p.MovedBytes > 0 {
-		moved = ascii.FormatSize(p.MovedBytes)
+	expertRows(t, p)
+	if s.replay != nil {
+		s.replay.rows(t)
+	}
+	if n := p.MovedBytes + p.Routed.ExpectedBytes; n > 0 {
+		moved = ascii.FormatSize(n)
 		if s.sequences > 1 {
-			moved += fmt.Sprintf(", or %s for a token of each text", ascii.FormatSize(s.all.MovedBytes))
+			moved += fmt.Sprintf(", or %s for a token of each text", ascii.FormatSize(s.all.MovedBytes+s.all.Routed.ExpectedBytes))
 		}
 	}
 	t.Row("moved per token", moved)
@@ -170,13 +187,17 @@ func (r *run) stepsJSON(s *stepsPlan) error {
 	o.set("peak_device_bytes", p.PeakBytes())
 	o.set("peak_host_bytes", p.HostBytes())
 	o.set("activation_bytes", p.ActivationBytes)
-	o.set("bytes_moved_per_pass", s.all.MovedBytes)
-	o.set("bytes_moved_per_token", float64(s.all.MovedBytes)/float64(min(s.sequences, s.engine.Rows())))
+	o.set("bytes_moved_per_pass", s.all.MovedBytes+s.all.Routed.ExpectedBytes)
+	o.set("bytes_moved_per_token", float64(s.all.MovedBytes+s.all.Routed.ExpectedBytes)/float64(min(s.sequences, s.engine.Rows())))
 	o.set("expected_seconds_per_token", s.one.Forecast.Seconds)
 	o.set("expected_tokens_per_second", s.perSecond())
 	o.set("expected_prompt_tokens_per_second", s.promptPerSecond())
 	o.set("bound", s.all.Forecast.Bound)
 	o.set("measured", s.all.Forecast.Measured)
 	o.set("min_memory_bytes", p.MinBytes)
+	setExperts(o, s.one)
+	if s.replay != nil {
+		s.replay.set(o)
+	}
 	return o.close()
 }

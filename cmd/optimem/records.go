@@ -46,7 +46,7 @@ func (r *run) checkRecords() error {
 		{"trace", r.traceFile, "trace.json"}, {"snapshot", r.snapshotFile, "snapshot.pickle"},
 	} {
 		switch changed := r.cmd.Flags().Changed(f.flag); {
-		case !changed:
+		case !changed || r.steps.trace != "": // which is read
 			continue
 		case f.path == "":
 			return r.usage("for instance --"+f.flag+" "+f.example, "--%s names no file", f.flag)

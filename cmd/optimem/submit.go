@@ -1,3 +1,5 @@
+//go:build !noserve
+
 package main
 
 import (
@@ -214,16 +216,32 @@ func (s *submitting) take(ctx context.Context, r work.Result) error {
 		s.missing++
 		return nil
 	}
+	err := s.gather(ctx, r, line)
+	if errors.Is(err, work.ErrDamaged) {
+		line.Output, line.Error = "", err.Error()+": submitted again, it is made anew"
+		s.missing++
+		return nil
+	}
+	return err
+}
+
+// gather has the output of an item in its place.
+func (s *submitting) gather(ctx context.Context, r work.Result, line *submitLine) error {
 	if s.prompts != nil {
 		line.Output = answersName
-		return s.prompts.keep(r.Index, func(to io.Writer) error { return s.queue.Output(ctx, r.Key, to) })
+		return s.prompts.keep(r.Index, func(begin func() (io.Writer, error)) error { return s.queue.Output(ctx, r.Key, begin) })
 	}
 	line.Output = fmt.Sprintf("%06d-%.16s.safetensors", r.Index, r.Key)
 	path := filepath.Join(s.out, line.Output)
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		return nil // it took its name when it was whole
 	}
-	return writeFile(path, func(f *os.File) error { return s.queue.Output(ctx, r.Key, f) })
+	return writeFile(path, func(f *os.File) error {
+		return s.queue.Output(ctx, r.Key, func() (io.Writer, error) {
+			_, err := f.Seek(0, io.SeekStart)
+			return f, errors.Join(err, f.Truncate(0))
+		})
+	})
 }
 
 // writeLines writes what is known, also after an interruption.

@@ -1,3 +1,5 @@
+//go:build !noserve
+
 package main
 
 import (
@@ -128,10 +130,14 @@ func (p *promptFiles) begin(folder string) (err error) {
 	return err
 }
 
-// keep takes up the answer to a prompt.
-func (p *promptFiles) keep(index int, answer func(io.Writer) error) error {
-	to := io.NewOffsetWriter(p.answers, p.end)
-	if err := answer(to); err != nil {
+// keep takes up the answer to a prompt, which answer writes to what begin gives it.
+func (p *promptFiles) keep(index int, answer func(begin func() (io.Writer, error)) error) error {
+	var to *io.OffsetWriter
+	err := answer(func() (io.Writer, error) {
+		to = io.NewOffsetWriter(p.answers, p.end)
+		return to, nil
+	})
+	if err != nil {
 		return err
 	}
 	n, err := to.Seek(0, io.SeekCurrent)

@@ -1,3 +1,5 @@
+//go:build !noserve
+
 package main
 
 import (
@@ -51,6 +53,7 @@ type working struct {
 	queueing
 	embedded          string
 	ackWait, patience time.Duration
+	stay              time.Duration
 	attempts          int64
 	bytes             sizeFlag
 }
@@ -76,9 +79,10 @@ func (c *commandLine) workerCommand() *cobra.Command {
 	flags.StringVar(&w.listen, "listen", "127.0.0.1:4222", "where that server listens, an `ADDRESS` of this host")
 	flags.DurationVar(&w.ackWait, "ack-wait", 30*time.Second, "after this `TIME` without a sign of a worker its items go to others")
 	flags.DurationVar(&w.patience, "patience", 5*time.Minute, "a pass that does no step for this `TIME` is stuck")
+	flags.DurationVar(&w.stay, "stay", time.Minute, "a model has the worker for this `TIME` at most while others wait")
 	flags.Int64Var(&w.attempts, "attempts", 5, "begin an item `N` times before it is put aside")
 	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
-	grouped(flags, workGroup, "embedded", "listen", "ack-wait", "patience", "attempts", "max-bytes")
+	grouped(flags, workGroup, "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
 	flags.Var(&w.memory, "memory", "bytes on the device for all models together (default: what is free)")
 	flags.Var(&w.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	grouped(flags, memoryGroup, "memory", "host-memory")
@@ -101,8 +105,8 @@ func (w *working) checkWorking() error {
 		return w.usage("for instance --stream pictures", "--stream names the queue")
 	case w.memory.share > 0:
 		return w.usage("for instance --memory 2GiB", "--memory takes a size here, and no share")
-	case w.ackWait < time.Second || w.patience < time.Second:
-		return w.usage("", "--ack-wait and --patience take times of a second or more")
+	case w.ackWait < time.Second || w.patience < time.Second || w.stay < time.Second:
+		return w.usage("", "--ack-wait, --patience and --stay take times of a second or more")
 	case w.attempts < 1:
 		return w.usage("", "--attempts takes a number of 1 or more")
 	case w.bytes < 1:
@@ -148,7 +152,7 @@ func (w *working) work(ctx context.Context) (err error) {
 		w.say("note", fmt.Sprintf("takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory())))
 	}
 	err = queue.Work(ctx, registry, work.WorkerOptions{
-		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Attempts: uint64(w.attempts),
+		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay, Attempts: uint64(w.attempts),
 		MaxBytes: int64(w.bytes), Log: opts.Log.With(slog.String("stream", w.stream)),
 	})
 	if err == nil && !w.quiet {

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && !noserve
 
 package main
 
@@ -242,7 +242,7 @@ func TestWorkUsage(t *testing.T) {
 		{"worker --stream s --nats nats://127.0.0.1:1 --embedded x .", "one of --nats and --embedded"},
 		{"worker --nats nats://127.0.0.1:1 .", "--stream names the queue"},
 		{"worker --nats nats://127.0.0.1:1 --stream s --memory 50% .", "and no share"},
-		{"worker --nats nats://127.0.0.1:1 --stream s --ack-wait 1ms .", "times of a second or more"},
+		{"worker --nats nats://127.0.0.1:1 --stream s --ack-wait 1ms .", "take times of a second or more"},
 		{"submit --stream s --model m -o out x.npy", "--nats is missing"},
 		{"submit --nats nats://127.0.0.1:1 --stream s --model m x.npy", "--output is missing"},
 		{"submit --nats nats://127.0.0.1:1 --stream s --model m -o out --in-flight 0 x.npy", "--in-flight takes"},

@@ -22,6 +22,7 @@ struct om_attending {
 	om_i64 rows, heads, groups, width, values, blocks, places;
 	om_i64 q_row, q_head, q_step, at_step, table_row, table_step, sink_step;
 	om_i64 window, chunk, parts;
+	om_i64 bias_head, bias_step, distances;
 };
 
 // om_attend_place is where in the caches position p of a row lies, -1 where it has no place.
@@ -104,7 +105,7 @@ OM_DEVICE float om_attend_end(om_seen all, const void *sinks, om_i64 sink, int t
 
 // om_attend computes a head of a row, or a span of it, whose sums go to found: parts × (values + 2) for each head of each row.
 OM_KERNEL(om_attend, void *out, float *found, const void *q, const void *keys, const void *values, const om_i64 *at,
-		  const om_i64 *table, const void *sinks, int type, int cache_type, om_attending s, float scale, float softcap, int *status,
+		  const om_i64 *table, const void *sinks, const float *bias, int type, int cache_type, om_attending s, float scale, float softcap, int *status,
 		  int where) {
 	__shared__ float query[MOST];
 	__shared__ float scores[SPAN];
@@ -158,8 +159,15 @@ OM_KERNEL(om_attend, void *out, float *found, const void *q, const void *keys, c
 				x += query[d] * om_load_f(keys, key + d, cache_type);
 			for (int apart = 16; apart > 0; apart /= 2)
 				x += __shfl_xor_sync(0xffffffffu, x, apart);
-			if (lane == 0)
-				scores[j] = softcap != 0 ? om_times(tanhf(om_times(x, scale / softcap)), softcap) : om_times(x, scale);
+			if (lane == 0) {
+				x = softcap != 0 ? om_times(tanhf(om_times(x, scale / softcap)), softcap) : om_times(x, scale);
+				if (bias) {
+					om_i64 distance = p - base - j;
+					distance = distance < s.distances ? distance : s.distances - 1;
+					x += bias[head * s.bias_head + distance * s.bias_step];
+				}
+				scores[j] = x;
+			}
 		}
 		__syncthreads();
 		om_seen seen = {below, 0};

@@ -24,7 +24,7 @@ import (
 
 //go:generate go run ./_generate
 
-//go:embed ptx/*.ptx.gz
+//go:embed ptx/*.image.gz
 var files embed.FS
 
 // Targets are the architectures that images are made for, the lowest first. A GPU runs every image whose target is no
@@ -43,7 +43,7 @@ const (
 
 // Path returns where the image of a family, such as "linear", lies for one of the Targets.
 func Path(family, target string) string {
-	return "ptx/" + family + "." + strings.Replace(target, "compute_", "sm", 1) + ".ptx.gz"
+	return "ptx/" + family + "." + strings.Replace(target, "compute_", "sm", 1) + ".image.gz"
 }
 
 // Included returns the headers that a source includes by name, in order. Those that a header includes are not looked for.

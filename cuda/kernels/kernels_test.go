@@ -126,7 +126,7 @@ func TestPack(t *testing.T) {
 	if _, _, err := kernels.Head(packed[:12]); err == nil {
 		t.Error("its head is cut short and nobody says so")
 	}
-	large, err := kernels.Pack("// 1", make([]byte, 5<<20))
+	large, err := kernels.Pack("// 1", bytes.Repeat([]byte("ret;\n"), 1<<20))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,21 +6,26 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
 // maxImageBytes is the most that the PTX of a family may have, unpacked.
 const maxImageBytes = 4 << 20
 
-// Pack returns what an image is stored as: compressed, and before the PTX a line with its stamp and one with the names of
-// its kernels, so that those are found without unpacking all of it. The same PTX gives the same bytes.
+// Pack returns what an image is stored as: compressed, and before the PTX, which lies in columns, a line with its stamp and
+// one with the names of its kernels, so that those are found without unpacking all of it. The same PTX gives the same bytes.
 func Pack(stamp string, ptx []byte) ([]byte, error) {
+	columns, err := split(ptx)
+	if err != nil {
+		return nil, err
+	}
 	var to bytes.Buffer
 	w, err := gzip.NewWriterLevel(&to, gzip.BestCompression)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(w, "%s\n// %s\n%s", stamp, strings.Join(entries(ptx), " "), ptx); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n// %s\n%s", stamp, strings.Join(entries(ptx), " "), columns); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -35,14 +40,23 @@ func Unpack(packed []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err := io.ReadAll(io.LimitReader(r, maxImageBytes+1))
+	stored, err := io.ReadAll(io.LimitReader(r, maxImageBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(image) > maxImageBytes {
+	if len(stored) > maxImageBytes {
 		return nil, fmt.Errorf("the image has more than %d bytes", maxImageBytes)
 	}
-	return image, nil
+	// The stamp and the names are the image's first lines.
+	head := 0
+	for range 2 {
+		head += bytes.IndexByte(stored[head:], '\n') + 1
+	}
+	ptx, err := join(stored[head:], maxImageBytes-head)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(stored[:head], ptx), nil
 }
 
 // Head returns an image's stamp and the names of its kernels.

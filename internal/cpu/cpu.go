@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -75,6 +76,8 @@ type call struct {
 	pool      *Pool
 	own       Pool
 	meanwhile func()
+	// lender has the operands that are lent while the op runs; nil is none.
+	lender device.Lender
 	// weights has the dimensions of weights that kernels view in others.
 	weights [2]weightRoom
 }

@@ -173,7 +173,7 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 // Run computes an op.
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	c := newCall()
-	c.in, c.out, c.meanwhile = appendViews(c.in, l.In), appendViews(c.out, l.Out), s.meanwhile
+	c.in, c.out, c.meanwhile, c.lender = appendViews(c.in, l.In), appendViews(c.out, l.Out), s.meanwhile, l.Lender
 	return s.d.run(ctx, &l.Op, c, regionBytes(l.Work))
 }
 

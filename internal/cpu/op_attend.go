@@ -45,9 +45,10 @@ const (
 	attendTileFloats = 1 << 17
 )
 
-func sizesOfAttend(q, k, v, blocks tensor.Shape, a graph.Attrs) attendSizes {
+func sizesOfAttend(q, values, blocks tensor.Shape, cache tensor.DType, a graph.Attrs) attendSizes {
 	s := attendSizes{
-		rows: q[0], heads: q[1], groups: k[1], width: q[2], valueWidth: v[2], each: q[1] / k[1], blocks: blocks[1],
+		rows: q[0], heads: q[1], groups: values[1], width: q[2], valueWidth: graph.CacheElements(cache, values[2]),
+		each: q[1] / values[1], blocks: blocks[1],
 	}
 	s.seen = s.blocks * graph.BlockRows
 	for _, most := range [...]string{"window", "chunk"} {
@@ -69,7 +70,7 @@ func (s *attendSizes) partBytes() int {
 const attendSums = 4 * simd.DotRows
 
 func attendWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
-	s := sizesOfAttend(in[0].Shape, in[1].Shape, in[2].Shape, in[6].Shape, a)
+	s := sizesOfAttend(in[0].Shape, in[4].Shape, in[6].Shape, in[4].DType, a)
 	return int64(min(s.rows*s.groups, threads, mostLanes)) * int64(s.partBytes())
 }
 
@@ -83,6 +84,7 @@ type attending struct {
 	c                                       *call
 	set                                     *simd.Set
 	q, k, v, keys, values, at, table, sinks view
+	bias                                    view
 	scale, softcap                          float32
 	window, chunk                           int
 	// tiles are where tiles begin, and the end of all.
@@ -95,15 +97,17 @@ var attendings = sync.Pool{New: func() any { return new(attending) }}
 // runAttend writes keys and values to their places, then has every row attend.
 func runAttend(c *call) error {
 	a := attendings.Get().(*attending)
-	a.attendSizes = sizesOfAttend(c.in[0].shape(), c.in[1].shape(), c.in[2].shape(), c.in[6].shape(), c.attrs)
+	a.attendSizes = sizesOfAttend(c.in[0].shape(), c.in[4].shape(), c.in[6].shape(), c.in[4].dtype, c.attrs)
 	a.c, a.set = c, c.pool.set
 	a.q, a.k, a.v, a.keys, a.values, a.at, a.table = c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.in[5], c.in[6]
-	a.sinks = c.operand(7)
+	a.sinks, a.bias = c.operand(7), c.operand(8)
 	a.scale, a.softcap = float32(c.attrs.Float("scale")), float32(c.attrs.Float("softcap"))
 	a.window, a.chunk = c.attrs.Int("window"), c.attrs.Int("chunk")
 	err := a.check()
 	if err == nil && a.rows*a.groups > 0 {
-		c.pool.Do(a.groups, max(1, grain/max(1, a.rows*(a.width+a.valueWidth))), (*attendWriter)(a))
+		if !a.k.absent() {
+			c.pool.Do(a.groups, max(1, grain/max(1, a.rows*(a.width+a.valueWidth))), (*attendWriter)(a))
+		}
 		a.next.Store(0)
 		lanes := max(min(len(c.work)/a.partBytes(), mostLanes), 1)
 		a.cut(min(a.tile, max(1, a.rows*a.groups/(2*lanes))))
@@ -112,6 +116,7 @@ func runAttend(c *call) error {
 	}
 	a.c, a.set = nil, nil
 	a.q, a.k, a.v, a.keys, a.values, a.at, a.table, a.sinks = view{}, view{}, view{}, view{}, view{}, view{}, view{}, view{}
+	a.bias = view{}
 	attendings.Put(a)
 	return err
 }
@@ -456,6 +461,9 @@ func (u *attendUnit) weigh(line []float32, head int) {
 		scale = u.softcap
 	}
 	u.multiply(line, scale)
+	if !u.bias.absent() {
+		u.lean(line, u.group*u.each+head)
+	}
 	top := u.largest(line)
 	sink := math.Inf(-1)
 	if !u.sinks.absent() {
@@ -478,6 +486,15 @@ func (u *attendUnit) weigh(line []float32, head int) {
 		sum += math.Exp(sink - float64(top))
 	}
 	u.multiply(line, float32(1/sum))
+}
+
+// lean adds the bias of a head to the scores of the positions up to that of the row, which is the last.
+func (u *attendUnit) lean(line []float32, head int) {
+	l, all := &u.bias.layout, elements[float32](u.bias)
+	for i := range line {
+		distance := min(len(line)-1-i, l.Shape[1]-1)
+		line[i] += all[l.Offset+head*l.Strides[0]+distance*l.Strides[1]]
+	}
 }
 
 // multiply multiplies scores by a number.

@@ -22,6 +22,8 @@ type attendCase struct {
 	window, chunk                    int
 	softcap                          float64
 	sinks                            bool
+	// distances is how many of them a bias tells apart, 0 for no bias.
+	distances int
 }
 
 var attendCases = []attendCase{
@@ -40,6 +42,8 @@ var attendCases = []attendCase{
 	{name: "float16 caches", heads: 4, groups: 2, width: 40, valueWidth: 33, cache: tensor.Float16, sinks: true},
 	{name: "bfloat16", heads: 4, groups: 2, width: 32, valueWidth: 32, query: tensor.BFloat16, cache: tensor.BFloat16},
 	{name: "float16", heads: 2, groups: 2, width: 8, valueWidth: 8, query: tensor.Float16, cache: tensor.Float16, window: 5},
+	{name: "bias", heads: 4, groups: 2, width: 16, valueWidth: 16, distances: 144},
+	{name: "bias of the near", heads: 3, groups: 3, width: 20, valueWidth: 16, distances: 5, softcap: 2, sinks: true, window: 30},
 	{name: "int8 caches", heads: 4, groups: 2, width: 40, valueWidth: 33, cache: tensor.Int8},
 	{name: "int8 caches of halves", heads: 6, groups: 2, width: 19, valueWidth: 600, query: tensor.BFloat16, cache: tensor.Int8, window: 21, sinks: true},
 }
@@ -70,7 +74,7 @@ type attended struct {
 	// of each token of each sequence, by heads
 	q, k, v      [][][]float64
 	tables       [][]int64
-	sinks        []float64
+	sinks, bias  []float64
 	keys, values *tensor.Tensor
 }
 
@@ -110,6 +114,9 @@ func newAttended(c attendCase, sequences int, r *rand.Rand) *attended {
 	}
 	if a.attendCase.sinks {
 		a.sinks = draw(c.heads)
+	}
+	for range c.heads * c.distances {
+		a.bias = append(a.bias, float64(float32(r.NormFloat64())))
 	}
 	a.forget()
 	return a
@@ -177,6 +184,14 @@ func (a *attended) in(tokens []token) []*tensor.Tensor {
 		put(s, 0, a.sinks)
 		in = append(in, s)
 	}
+	if a.bias != nil {
+		b := newTensor(tensor.Float32, a.heads, a.distances)
+		put(b, 0, a.bias)
+		if a.sinks == nil {
+			in = append(in, nil)
+		}
+		in = append(in, b)
+	}
 	return in
 }
 
@@ -224,6 +239,9 @@ func (a *attended) want(x token) []float64 {
 			s *= attendScale
 			if a.softcap > 0 {
 				s = a.softcap * math.Tanh(s/a.softcap)
+			}
+			if a.bias != nil {
+				s += a.bias[h*a.distances+min(x.position-p, a.distances-1)]
 			}
 			scores = append(scores, s)
 		}
@@ -281,6 +299,32 @@ func TestAttendAsDefined(t *testing.T) {
 				for i, got := range a.run(t, pool, tokens) {
 					a.check(t, tokens[i], got)
 				}
+			}
+		})
+	}
+}
+
+// TestAttendReads: rows without keys and values of their own see what others wrote, up to their position, and write nothing.
+func TestAttendReads(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	for _, c := range attendCases {
+		t.Run(c.name, func(t *testing.T) {
+			a := newAttended(c, 2, rand.New(rand.NewPCG(1, 5)))
+			tokens := whole(1, 70)
+			want := a.run(t, pool, tokens)
+			keys, values := bytes.Clone(a.keys.Data), bytes.Clone(a.values.Data)
+			in := a.in(append(tokens[30:], token{0, -1}))
+			in[1], in[2] = nil, nil
+			out, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), in...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := bytes.Join(append(slices.Clone(want[30:]), make([]byte, len(want[0]))), nil); !bytes.Equal(out[0].Data, got) {
+				t.Error("other bits than where they are written")
+			}
+			if !bytes.Equal(keys, a.keys.Data) || !bytes.Equal(values, a.values.Data) {
+				t.Error("the caches have changed")
 			}
 		})
 	}

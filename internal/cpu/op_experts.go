@@ -37,6 +37,9 @@ func sizesOfExperts(x, ids, gate tensor.Shape, a graph.Attrs) expertSizes {
 		rows: volume(x[:r-1]), hidden: x[r-1], inner: gate[0], named: ids[r-1], all: a.Int("experts"),
 	}
 	s.chunk = max(1, min(s.rows, expertFloats/max(1, s.named*s.hidden)))
+	if a.Bool(graph.LentAttr) { // each is lent once
+		s.chunk = max(1, s.rows)
+	}
 	s.tile = min(expertTile, max(1, s.chunk*s.named))
 	return s
 }
@@ -73,10 +76,13 @@ type expertsCall struct {
 	// results are what experts gave, by row and place; ends say where in order the pairs of row and place of each expert end.
 	results, x, gates, ups, biases []float32
 	ends, order                    []int32
-	act                            *activation
-	encodings                      [3]*encoded.Encoding // nil for numbers
-	clamped, weighed               bool
-	alpha, limit                   float32
+	// lent are the views of the expert that is lent, needed those that are wanted.
+	lent             [graph.LentOperands]view
+	needed           []int32
+	act              *activation
+	encodings        [3]*encoded.Encoding // nil for numbers
+	clamped, weighed bool
+	alpha, limit     float32
 	// many is how many rows the tile has.
 	many int
 	work []byte
@@ -111,7 +117,7 @@ func runExperts(c *call) error {
 		e.count = min(e.chunk, e.rows-e.first)
 		err = e.compute()
 	}
-	*e = expertsCall{}
+	*e = expertsCall{needed: e.needed}
 	expertsCalls.Put(e)
 	return err
 }
@@ -129,21 +135,72 @@ func (e *expertsCall) compute() error {
 	if err := e.sort(); err != nil {
 		return err
 	}
-	from := int32(0)
-	for expert := range e.all {
-		pairs := e.order[from:e.ends[expert]]
-		from = e.ends[expert]
-		for len(pairs) > 0 {
-			if err := e.c.ctx.Err(); err != nil {
-				return err
-			}
-			n := min(len(pairs), e.tile)
-			e.pass(expert, pairs[:n])
-			pairs = pairs[n:]
-		}
+	if err := e.experts(); err != nil {
+		return err
 	}
 	e.c.pool.Do(e.count, max(1, grain/max(1, e.named*e.hidden)), (*expertSums)(e))
 	return nil
+}
+
+// experts has the chunk's rows go through their experts: in the order of these, or in that in which they are lent. What each
+// gives has a place of its own, so that the order changes nothing.
+func (e *expertsCall) experts() error {
+	if e.c.lender != nil {
+		return e.borrowed()
+	}
+	for expert := range e.all {
+		if err := e.rowsOf(expert); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowsOf has an expert compute the rows of the chunk that name it.
+func (e *expertsCall) rowsOf(expert int) error {
+	for pairs := e.pairs(expert); len(pairs) > 0; {
+		if err := e.c.ctx.Err(); err != nil {
+			return err
+		}
+		n := min(len(pairs), e.tile)
+		e.pass(expert, pairs[:n])
+		pairs = pairs[n:]
+	}
+	return nil
+}
+
+// pairs are those of an expert.
+func (e *expertsCall) pairs(expert int) []int32 {
+	from := int32(0)
+	if expert > 0 {
+		from = e.ends[expert-1]
+	}
+	return e.order[from:e.ends[expert]]
+}
+
+// borrowed computes with experts that are lent.
+func (e *expertsCall) borrowed() error {
+	e.needed = e.needed[:0]
+	for expert := range e.all {
+		if len(e.pairs(expert)) > 0 {
+			e.needed = append(e.needed, int32(expert))
+		}
+	}
+	if err := e.c.lender.Want(e.c.ctx, e.needed, e.count); err != nil {
+		return err
+	}
+	for {
+		expert, operands, err := e.c.lender.Next(e.c.ctx)
+		if err != nil || expert < 0 {
+			return err
+		}
+		for i, a := range operands {
+			e.lent[i] = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout}
+		}
+		if err := e.rowsOf(expert); err != nil {
+			return err
+		}
+	}
 }
 
 // sort lists the chunk's pairs of row and place by expert, and each expert's in their order.
@@ -196,6 +253,9 @@ func (e *expertsCall) pass(expert int, pairs []int32) {
 		for i, room := range [3][]float32{e.biases[:e.inner], e.biases[e.inner:][:e.inner], e.biases[2*e.inner:]} {
 			bias[i] = rowIn(w[3+i], room)
 		}
+	}
+	if e.c.lender != nil {
+		w = e.lent[:]
 	}
 	e.many = len(pairs)
 	e.product(e.gates, e.x, w, 0, bias[0], e.act)

@@ -62,20 +62,21 @@ var diagram = map[string][]string{
 
 	// Graph and bytes, then the interpreters of what was planned.
 	"cost":        {"graph", "tensor"},
-	"plan":        {"graph", "storage", "tensor"},
+	"plan":        {"plan/slots", "graph", "storage", "tensor"},
 	"plan/share":  {},
-	"plan/search": {"plan", "cost", "graph", "graph/rewrite", "storage", "tensor"},
-	"pager":       {"pager/fetch", "plan", "device", "graph", "storage", "tensor"},
+	"plan/slots":  {},
+	"plan/search": {"plan", "plan/slots", "cost", "graph", "graph/rewrite", "storage", "tensor"},
+	"pager":       {"pager/fetch", "plan", "plan/slots", "device", "graph", "storage", "tensor"},
 	"pager/fetch": {"plan", "device", "storage"},
-	"chunker":     {"pager", "plan", "device", "graph", "tensor"},
+	"chunker":     {"pager", "plan", "plan/slots", "device", "graph", "tensor"},
 
 	// Only machine knows all devices, and runtime everyone.
 	"internal/machine": {
-		"pager", "chunker", "cuda", "internal/cpu", "internal/cpu/arrange", "cost", "plan", "device", "device/emulated", "graph",
+		"pager", "chunker", "cuda", "internal/cpu", "internal/cpu/arrange", "cost", "plan", "plan/slots", "device", "device/emulated", "graph",
 		"graph/rewrite",
 	},
 	"runtime": {
-		"memory", "models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "plan/share", "device", "graph",
+		"memory", "models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "plan/share", "plan/slots", "device", "graph",
 		"graph/rewrite", "storage", "tensor", "loader",
 	},
 	"adapt":               {"tensor"},
@@ -89,7 +90,7 @@ var diagram = map[string][]string{
 	"top":                 {"runtime"},
 
 	"cmd/optimem": {
-		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
+		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "plan/slots", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
 		"serve/otlp", "quantize", "perplexity", "work",

@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/slots"
 )
 
 // cudaTarget is what a plan knows of a GPU.
@@ -204,6 +205,7 @@ var errAbsent = errors.New("the device is not here")
 func (m *absentMachine) Pass(context.Context, *plan.Plan, pager.IO) error { return errAbsent }
 func (m *absentMachine) Held() (dev, host pager.Held)                     { return dev, host }
 func (m *absentMachine) MostHeld() int64                                  { return 0 }
+func (m *absentMachine) Routing() map[string]*slots.Curve                 { return nil }
 func (m *absentMachine) Stats() (dev, host pager.Stats)                   { return dev, host }
 func (m *absentMachine) Inventory() []Inventory                           { return nil }
 func (m *absentMachine) HostBytes() int64                                 { return 0 }

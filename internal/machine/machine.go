@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/slots"
 )
 
 // A Machine is a device and, where that has memory of its own, the CPU beside it. One pass runs at a time.
@@ -53,6 +54,8 @@ type Machine interface {
 	// ReadCache and WriteCache copy bytes of a cache, from one on, between passes.
 	ReadCache(ctx context.Context, name string, dst []byte, at int64) error
 	WriteCache(ctx context.Context, name string, src []byte, at int64) error
+	// Routing is what passes have shown of where rows of layers with experts go, by module, where these are lent; nil is nothing.
+	Routing() map[string]*slots.Curve
 	// Bound says how many bytes of the device plans take from now on.
 	Bound(memoryBytes int64)
 	Close() error
@@ -112,12 +115,15 @@ type Options struct {
 	ObserveOps bool
 	// ObserveLoads is a pager's.
 	ObserveLoads bool
+	// Routed is a pager's.
+	Routed func(module string, rows int, experts []int32)
 }
 
 // pager returns the options of a pager with so much memory, 0 for no bound.
 func (o *Options) pager(memoryBytes int64) pager.Options {
 	return pager.Options{
 		MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps, ObserveLoads: o.ObserveLoads,
+		Routed: o.Routed,
 	}
 }
 

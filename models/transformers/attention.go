@@ -16,7 +16,7 @@ type attention struct {
 	softcap float64
 	// eager computes the attention in single ops.
 	eager bool
-	// bias is added to the scores: [1, heads, queries, keys], nil for none.
+	// bias is added to the scores: [1, heads, queries, keys], in a step [heads, distances]; nil for none.
 	bias layers.Tensor
 	// window is how many tokens a token sees, itself included, 0 for all. A mask says it for a forward.
 	window int
@@ -37,11 +37,8 @@ func (a attention) run(t *layers.Trace, m *layers.Module, q, k, v, mask layers.T
 		a.scaling = inverseSqrt(size)
 	}
 	if _, ok := t.Steps(); ok {
-		if a.bias != nil {
-			t.Fail("a bias on the scores of a step")
-		}
 		return t.Attend(m, q, k, v, layers.Attention{
-			Scale: a.scaling, Softcap: a.softcap, Window: a.window, Chunk: a.chunk, Sinks: a.sinks,
+			Scale: a.scaling, Softcap: a.softcap, Window: a.window, Chunk: a.chunk, Sinks: a.sinks, Bias: a.bias,
 		})
 	}
 	k, v = repeatHeads(t, k, a.groups), repeatHeads(t, v, a.groups)
@@ -74,6 +71,51 @@ func (a attention) run(t *layers.Trace, m *layers.Module, q, k, v, mask layers.T
 		out = t.Op("reshape", out, []int{batch, -1, queries, v.Shape()[3]})
 	}
 	return t.Op("reshape", t.Op("transpose.int", out, 1, 2), []int{batch, queries, -1})
+}
+
+// keeps is the attribute of a decoder's attention modules that says what their keys and values are made of: of what is written,
+// or of the source.
+const (
+	keeps       = "keeps"
+	ofWritten   = "written"
+	ofTheSource = "source"
+)
+
+// recalls reports whether m attends to a source in a step.
+func recalls(t *layers.Trace, m *layers.Module) bool {
+	_, step := t.Steps()
+	return step && m.Attrs[keeps] == ofTheSource
+}
+
+// recall is run for what m attends to of a source in a step.
+func (a attention) recall(t *layers.Trace, m *layers.Module, q layers.Tensor) layers.Tensor {
+	if a.scaling == 0 {
+		a.scaling = inverseSqrt(q.Shape()[3])
+	}
+	return t.Recall(m, q, layers.Attention{Scale: a.scaling})
+}
+
+// keepSource has the attention modules of a decoder keep what they make of a source, [1, tokens, size], for steps.
+func keepSource(t *layers.Trace, decoder *layers.Module, encoded layers.Tensor) {
+	decoder.Walk(func(_ string, m *layers.Module) {
+		if m.Attrs[keeps] != nil {
+			t.Run(m, encoded)
+		}
+	})
+}
+
+// keep is the forward of an attention module of a decoder where a source is read.
+func keep(t *layers.Trace, m *layers.Module, encoded any, k, v string, heads, size int) any {
+	x, ok := encoded.(layers.Tensor)
+	if !ok {
+		t.Fail("a source that is a %T", encoded)
+	}
+	if m.Attrs[keeps] == ofWritten {
+		t.Reserve(m, heads, size)
+	} else {
+		t.Keep(m, splitHeads(t, m, k, x, size), splitHeads(t, m, v, x, size))
+	}
+	return nil
 }
 
 // inverseSqrt is Python's n ** -0.5, which is rounded once.

@@ -2,6 +2,7 @@ package transformers
 
 import (
 	"math"
+	"strings"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -28,23 +29,12 @@ var bart = &family{
 		bartClass + "ForQuestionAnswering":       {Forward: bartForQuestionAnsweringForward},
 	},
 	heads: []head{
-		{class: "BartModel", make: bartModel},
-		{class: "BartForConditionalGeneration", make: func(c *config) *layers.Module {
-			hidden, words := c.size("d_model", 1024), c.table("vocab_size", 50265)
-			bias := layers.Param{
-				Name: "final_logits_bias", DType: tensor.Float32, Shape: tensor.Shape{1, words}, Buffer: true,
-			}
-			if !c.holds(bias.Name) { // it may be missing, and is zero then
-				bias.Transient, bias.Value = true, tensor.Of(make([]float32, words), 1, words)
-			}
-			m := layers.New(bartClass+"ForConditionalGeneration", nil)
-			m.Params = append(m.Params, bias)
-			return m.Add("model", bartModel(c)).Add("lm_head", layers.Linear(hidden, words, layers.NoBias))
-		}},
+		{class: "BartModel", make: bartForm.model},
+		bartForm.writer("BartForConditionalGeneration"),
 		{class: "BartForSequenceClassification", make: func(c *config) *layers.Module {
 			hidden := c.size("d_model", 1024)
 			return layers.New(bartClass+"ForSequenceClassification", map[string]any{"eos_token_id": c.number("eos_token_id", 2)}).
-				Add("model", bartModel(c)).
+				Add("model", bartForm.model(c)).
 				Add("classification_head", layers.New(bartClass+"ClassificationHead", nil).
 					Add("dense", layers.Linear(hidden, hidden)).
 					Add("dropout", layers.Dropout(0)).
@@ -52,7 +42,7 @@ var bart = &family{
 		}},
 		{class: "BartForQuestionAnswering", make: func(c *config) *layers.Module {
 			return layers.New(bartClass+"ForQuestionAnswering", nil).
-				Add("model", bartModel(c)).
+				Add("model", bartForm.model(c)).
 				Add("qa_outputs", layers.Linear(c.size("d_model", 1024), 2))
 		}},
 	},
@@ -81,58 +71,134 @@ func (c *config) bartLabels() int {
 	return c.labels()
 }
 
-func bartModel(c *config) *layers.Module {
-	return layers.New(bartClass+"Model", map[string]any{"decoder_start_token_id": c.number("decoder_start_token_id", 2)}).
-		Add("shared", bartEmbedding(c)).
-		Add("encoder", bartStack(c, "Encoder", "encoder")).
-		Add("decoder", bartStack(c, "Decoder", "decoder"))
+// A seq2seqForm is how a family differs from BART that has its parts.
+type seq2seqForm struct {
+	// class begins the names of its classes; words and start are the defaults of vocab_size and decoder_start_token_id.
+	class        string
+	words, start int
+	// scaled is set where embeddings scale what they give, by a class of their own; otherwise the stacks do.
+	scaled bool
+	// sinusoids are positions that are not learned and begin with 0.
+	sinusoids bool
+	// normedEmbedding and normedEnd say that what layers get, and what they give, is normed.
+	normedEmbedding, normedEnd bool
+	// parted is set where the decoder may have other tokens than the encoder.
+	parted bool
 }
 
-func bartEmbedding(c *config) *layers.Module {
-	hidden := c.size("d_model", 1024)
-	scale := 1.0
-	if c.flag("scale_embedding", false) {
-		scale = math.Sqrt(float64(hidden))
+var bartForm = seq2seqForm{class: bartClass, words: 50265, start: 2, scaled: true, normedEmbedding: true}
+
+// positions is how many positions texts may have.
+func (f *seq2seqForm) positions(c *config) int { return c.table("max_position_embeddings", 1024) }
+
+// shares reports whether encoder and decoder have one table of tokens.
+func (f *seq2seqForm) shares(c *config) bool {
+	return !f.parted || c.flag("share_encoder_decoder_embeddings", true)
+}
+
+// tokens is how many tokens a side knows.
+func (f *seq2seqForm) tokens(c *config, side string) int {
+	words := c.table("vocab_size", f.words)
+	if side == "decoder" && !f.shares(c) {
+		words = c.table("decoder_vocab_size", words)
 	}
-	return layers.New(bartClass+"ScaledWordEmbedding", map[string]any{"embed_scale": scale}).
-		Param("weight", c.size("vocab_size", 50265), hidden)
+	return words
+}
+
+// writer is the model that writes.
+func (f *seq2seqForm) writer(class string) head {
+	return transducing(f.positions, f.positions, head{class: class, make: func(c *config) *layers.Module {
+		hidden, words := c.size("d_model", 1024), f.tokens(c, "decoder")
+		bias := layers.Param{
+			Name: "final_logits_bias", DType: tensor.Float32, Shape: tensor.Shape{1, words}, Buffer: true,
+		}
+		if !c.holds(bias.Name) { // it may be missing, and is zero then
+			bias.Transient, bias.Value = true, tensor.Of(make([]float32, words), 1, words)
+		}
+		m := layers.New(f.class+strings.TrimPrefix(class, f.class[strings.LastIndex(f.class, ".")+1:]), nil)
+		m.Params = append(m.Params, bias)
+		return m.Add("model", f.model(c)).Add("lm_head", layers.Linear(hidden, words, layers.NoBias))
+	}})
+}
+
+func (f *seq2seqForm) model(c *config) *layers.Module {
+	m := layers.New(f.class+"Model", map[string]any{"decoder_start_token_id": c.number("decoder_start_token_id", f.start)})
+	if f.shares(c) {
+		m.Add("shared", f.embedding(c, "encoder"))
+	}
+	return m.Add("encoder", f.stack(c, "Encoder", "encoder")).Add("decoder", f.stack(c, "Decoder", "decoder"))
+}
+
+func (f *seq2seqForm) embedding(c *config, side string) *layers.Module {
+	hidden, words := c.size("d_model", 1024), f.tokens(c, side)
+	if !f.scaled {
+		return layers.Embedding(words, hidden)
+	}
+	return layers.New(f.class+"ScaledWordEmbedding", map[string]any{"embed_scale": c.embedScale(hidden)}).
+		Param("weight", words, hidden)
+}
+
+// embedScale is what embeddings are multiplied with.
+func (c *config) embedScale(hidden int) float64 {
+	if c.flag("scale_embedding", false) {
+		return math.Sqrt(float64(hidden))
+	}
+	return 1
 }
 
 // bartOffset is where the numbers of positions begin, for the sake of checkpoints.
 const bartOffset = 2
 
-func bartStack(c *config, class, side string) *layers.Module {
-	hidden, positions := c.size("d_model", 1024), c.table("max_position_embeddings", 1024)
-	layer := func(int) *layers.Module { return bartLayer(c, bartClass, side, bartAttention(c, side)) }
-	return layers.New(bartClass+class, map[string]any{"eager": c.eager()}).
-		Add("embed_tokens", bartEmbedding(c)).
-		Add("embed_positions", layers.New(bartClass+"LearnedPositionalEmbedding", nil).
-			Param("weight", positions+bartOffset, hidden)).
-		Add("layers", c.repeat(c.size(side+"_layers", 12), layer)).
-		Add("layernorm_embedding", layers.LayerNorm(hidden))
+func (f *seq2seqForm) stack(c *config, class, side string) *layers.Module {
+	hidden, positions := c.size("d_model", 1024), f.positions(c)
+	layer := func(int) *layers.Module { return bartLayer(c, f.class, side, bartAttention(c, f.class, side)) }
+	m := layers.New(f.class+class, map[string]any{"eager": c.eager()}).Add("embed_tokens", f.embedding(c, side))
+	if !f.scaled {
+		m.Attrs["embed_scale"] = c.embedScale(hidden)
+	}
+	if f.sinusoids {
+		m.Add("embed_positions", f.sines(c, side, positions, hidden))
+	} else {
+		m.Add("embed_positions", layers.New(f.class+"LearnedPositionalEmbedding", nil).Param("weight", positions+bartOffset, hidden))
+	}
+	m.Add("layers", c.repeat(c.size(side+"_layers", 12), layer))
+	if f.normedEmbedding {
+		m.Add("layernorm_embedding", layers.LayerNorm(hidden))
+	}
+	if f.normedEnd {
+		m.Add("layer_norm", layers.LayerNorm(hidden))
+	}
+	return m
 }
 
 // bartLayer is BartEncoderLayer or BartDecoderLayer, of the attention that create makes; Whisper has the same parts.
 func bartLayer(c *config, class, side string, create func() *layers.Module) *layers.Module {
 	hidden, inner := c.size("d_model", 1024), c.size(side+"_ffn_dim", 4096)
 	name := map[string]string{"encoder": "EncoderLayer", "decoder": "DecoderLayer"}[side]
+	attend := func(of string) *layers.Module {
+		m := create()
+		if side == "decoder" {
+			m.Attrs[keeps] = of
+		}
+		return m
+	}
 	m := layers.New(class+name, nil).
-		Add("self_attn", create()).
+		Add("self_attn", attend(ofWritten)).
 		Add("self_attn_layer_norm", layers.LayerNorm(hidden)).
 		Add("activation_fn", c.activation(c.text("activation_function", "gelu")))
 	if side == "decoder" {
-		m.Add("encoder_attn", create()).Add("encoder_attn_layer_norm", layers.LayerNorm(hidden))
+		m.Add("encoder_attn", attend(ofTheSource)).Add("encoder_attn_layer_norm", layers.LayerNorm(hidden))
 	}
 	return m.Add("fc1", layers.Linear(hidden, inner)).
 		Add("fc2", layers.Linear(inner, hidden)).
 		Add("final_layer_norm", layers.LayerNorm(hidden))
 }
 
-func bartAttention(c *config, side string) func() *layers.Module {
+func bartAttention(c *config, class, side string) func() *layers.Module {
 	hidden, heads := c.size("d_model", 1024), c.size(side+"_attention_heads", 16)
 	c.heads(hidden, heads)
 	return func() *layers.Module {
-		m := layers.New(bartClass+"Attention", map[string]any{"head_dim": hidden / heads, "eager": c.eager()})
+		m := layers.New(class+"Attention", map[string]any{"num_heads": heads, "head_dim": hidden / heads, "eager": c.eager()})
 		for _, name := range []string{"k_proj", "v_proj", "q_proj", "out_proj"} {
 			m.Add(name, layers.Linear(hidden, hidden))
 		}
@@ -147,7 +213,7 @@ func bartEmbeddingForward(t *layers.Trace, m *layers.Module, ids layers.Tensor) 
 // bartPositionsForward takes tokens, and their positions if they are known.
 func bartPositionsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	weight, s := t.Param(m, "weight"), tokenIDs(t, args).Shape()
-	if longest := weight.Shape()[0] - bartOffset; s[1] > longest {
+	if longest := weight.Shape()[0] - bartOffset; s[1] > longest && !isStep(t) {
 		t.Fail("%d tokens, and the model has %d positions", s[1], longest)
 	}
 	positions := optional(t, args, 1)
@@ -162,9 +228,17 @@ func bartPositionsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 
 // bartModelForward takes input_ids, attention_mask, decoder_input_ids and decoder_attention_mask.
 func bartModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	ids := tokenIDs(t, args)
 	all := make([]any, 4)
 	copy(all, args)
+	if _, step := t.Steps(); step {
+		_, decoded := encodeDecode(t, m, all)
+		return layers.Fields{{Name: "last_hidden_state", Value: decoded}}
+	}
+	if t.Reads() {
+		encoded, _ := encodeDecode(t, m, all)
+		return sourceOnly(encoded)
+	}
+	ids := tokenIDs(t, args)
 	if optional(t, args, 2) == nil { // the text itself, one token later
 		first := t.Op("full", []int{ids.Shape()[0], 1}, m.Int("decoder_start_token_id"), layers.Named{"dtype": tensor.Int64})
 		all[2] = t.Op("cat", []layers.Tensor{first, t.Op("slice.Tensor", ids, 1, 0, -1)}, 1)
@@ -179,34 +253,75 @@ func bartModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 func bartEncoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	ids := tokenIDs(t, args)
 	s := ids.Shape()
-	x := t.Child(m, "embed_tokens", ids)
+	x := embedTokens(t, m, ids)
 	x = t.Op("add.Tensor", x, t.Child(m, "embed_positions", ids))
-	x = t.Child(m, "layernorm_embedding", x)
+	x = ifThere(t, m, "layernorm_embedding", x)
 	mask := masking{
 		batch: s[0], queries: s[1], keys: s[1], padding: optional(t, args, 1), additive: m.Bool("eager"),
 	}.create(t)
 	for _, layer := range m.Child("layers").Children {
 		x = t.Run(layer.Module, x, mask).(layers.Tensor)
 	}
+	return ifThere(t, m, "layer_norm", x)
+}
+
+// embedTokens gives tokens their vectors, in the scale of the stack where it has one.
+func embedTokens(t *layers.Trace, m *layers.Module, ids layers.Tensor) layers.Tensor {
+	x := t.Child(m, "embed_tokens", ids)
+	if _, scaled := m.Attrs["embed_scale"]; scaled {
+		x = t.Op("mul.Tensor", x, m.Float("embed_scale"))
+	}
 	return x
+}
+
+// ifThere runs a submodule that a stack may have.
+func ifThere(t *layers.Trace, m *layers.Module, name string, x layers.Tensor) layers.Tensor {
+	if m.Child(name) == nil {
+		return x
+	}
+	return t.Child(m, name, x)
+}
+
+// isStep reports whether a step is recorded, whose tokens may be of several texts.
+func isStep(t *layers.Trace) bool {
+	_, step := t.Steps()
+	return step
 }
 
 // bartDecoderForward takes input_ids, attention_mask, the encoder's output and the mask for it.
 func bartDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	ids, encoded := tokenIDs(t, args), optional(t, args, 2)
 	s := ids.Shape()
-	x := t.Child(m, "embed_tokens", ids)
-	positions := t.Op("add.Tensor", t.Op("arange", s[1]), 0)
-	mask := masking{
-		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), additive: m.Bool("eager"),
-	}.create(t)
-	encodedMask := crossMask(t, ids, encoded, optional(t, args, 3), m.Bool("eager"))
+	x := embedTokens(t, m, ids)
+	var positions, mask, encodedMask layers.Tensor
+	if isStep(t) {
+		positions = t.Positions()
+	} else {
+		positions = t.Op("add.Tensor", t.Op("arange", s[1]), 0)
+		mask = masking{
+			batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), additive: m.Bool("eager"),
+		}.create(t)
+		encodedMask = crossMask(t, ids, encoded, optional(t, args, 3), m.Bool("eager"))
+	}
 	x = t.Op("add.Tensor", x, t.ChildOf(m, "embed_positions", ids, positions))
-	x = t.Child(m, "layernorm_embedding", x)
+	x = ifThere(t, m, "layernorm_embedding", x)
 	for _, layer := range m.Child("layers").Children {
 		x = t.Run(layer.Module, x, mask, encoded, encodedMask).(layers.Tensor)
 	}
-	return x
+	return ifThere(t, m, "layer_norm", x)
+}
+
+// normedFirstLayerForward is bartLayerForward where what the parts of a layer get is normed, and not what they give.
+func normedFirstLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x := optional(t, args, 0)
+	y := t.Child(m, "self_attn_layer_norm", x)
+	x = t.Op("add.Tensor", x, t.ChildOf(m, "self_attn", y, nil, args[1]))
+	if m.Has("encoder_attn") {
+		y = t.Child(m, "encoder_attn_layer_norm", x)
+		x = t.Op("add.Tensor", x, t.ChildOf(m, "encoder_attn", y, args[2], optional(t, args, 3)))
+	}
+	y = through("final_layer_norm", "fc1", "activation_fn", "fc2")(t, m, x)
+	return t.Op("add.Tensor", x, y)
 }
 
 // bartLayerForward takes x and its mask, and in the decoder the encoder's output and the mask for it.
@@ -224,12 +339,18 @@ func bartLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 
 // bartAttentionForward takes x, what is attended to where that is not x, and the mask.
 func bartAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	size := m.Int("head_dim")
+	if t.Reads() && m.Attrs[keeps] != nil {
+		return keep(t, m, args[0], "k_proj", "v_proj", m.Int("num_heads"), size)
+	}
 	x, of := optional(t, args, 0), optional(t, args, 1)
 	if of == nil {
 		of = x
 	}
-	size := m.Int("head_dim")
 	q := splitHeads(t, m, "q_proj", x, size)
+	if recalls(t, m) {
+		return t.Child(m, "out_proj", attention{}.recall(t, m, q))
+	}
 	k, v := t.Child(m, "k_proj", of), t.Child(m, "v_proj", of)
 	shape := []int{of.Shape()[0], of.Shape()[1], -1, size}
 	k = t.Op("transpose.int", t.Op("view", k, shape), 1, 2)
@@ -237,19 +358,31 @@ func bartAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	return t.Child(m, "out_proj", attention{eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 2)))
 }
 
-// ofBoth runs the model within a head and returns the decoder's and the encoder's last hidden states.
+// ofBoth runs the model within a head and returns the decoder's and the encoder's last hidden states: in a step that of the decoder
+// alone, and where a source is read that of the encoder.
 func ofBoth(t *layers.Trace, m *layers.Module, args []any) (decoded, encoded layers.Tensor) {
 	out, _ := t.ChildOf(m, "model", args...).(layers.Fields)
-	if len(out) != 2 {
+	for _, f := range out {
+		switch x := f.Value.(layers.Tensor); f.Name {
+		case "last_hidden_state":
+			decoded = x
+		case "encoder_last_hidden_state":
+			encoded = x
+		}
+	}
+	if encoded == nil && decoded == nil {
 		t.Fail("%s gives %d results", m.Class, len(out))
 	}
-	return out[0].Value.(layers.Tensor), out[1].Value.(layers.Tensor)
+	return decoded, encoded
 }
 
 func bartForConditionalGenerationForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, encoded := ofBoth(t, m, args)
-	logits := t.Op("add.Tensor", t.Child(m, "lm_head", x), t.Param(m, "final_logits_bias"))
-	return layers.Fields{{Name: "logits", Value: logits}, {Name: "encoder_last_hidden_state", Value: encoded}}
+	if x == nil {
+		return sourceOnly(encoded)
+	}
+	logits := t.Op("add.Tensor", t.Child(m, "lm_head", t.Wanted(x)), t.Param(m, "final_logits_bias"))
+	return withSource(layers.Field{Name: "logits", Value: logits}, encoded)
 }
 
 // bartForSequenceClassificationForward classifies by the last end of text in a row. PyTorch refuses rows without one;

@@ -2,6 +2,7 @@ package transformers_test
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/transformers"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/slots"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -236,6 +238,92 @@ func TestExpertsInModes(t *testing.T) {
 				t.Errorf("%s: %v of %d bytes on %q: other bits than resident", kind, o.Mode, o.Memory, o.Device)
 			}
 		}
+	}
+}
+
+// TestExpertsLent: through any number of slots, one for all layers or as many as there are experts, a text has the same bits. What
+// is read is what a replay of its routing says, nobody is read who was not needed, and memory is what the plan says.
+func TestExpertsLent(t *testing.T) {
+	for kind, c := range map[string]struct{ budgets int }{"mixtral": {7}, "gpt_oss": {5}, "deepseek_v3": {5}, "qwen3_moe": {3}, "olmoe": {3}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			testLent(t, kind, c.budgets)
+		})
+	}
+}
+
+// shapes are those of the inputs of a pass of so many tokens.
+func (s *stepper) shapes(n int) map[string]tensor.Shape {
+	shapes := map[string]tensor.Shape{
+		models.StepTokens: {n}, models.StepPositions: {n}, models.StepBlocks: {n, len(s.blocks)}, models.StepWanted: {n},
+	}
+	if s.lengths > 0 {
+		shapes[models.StepLengths] = tensor.Shape{n}
+	}
+	return shapes
+}
+
+func testLent(t *testing.T, kind string, budgets int) {
+	r := &recordedOf(t, kind)[0]
+	model, err := models.Build(r.folder(t), models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := r.Greedy[:20]
+	text := func(s *stepper) (out []float32) { // a prompt, then token by token
+		out = append(out, s.feed(t, tokens[:9])...)
+		for _, x := range tokens[9:] {
+			out = append(out, s.feed(t, []int64{x})...)
+		}
+		return out
+	}
+	resident := newStepper(t, model, 64, optimem.Options{Mode: plan.Resident})
+	want := text(resident)
+	all := resident.session.Metrics().PeakBytes
+	_, err = newStepper(t, model, 64, optimem.Options{Memory: 1}).session.Plan(t.Context(), resident.shapes(9))
+	var full *optimem.CapacityError
+	if !errors.As(err, &full) {
+		t.Fatal(err)
+	}
+	seen := make(map[int]bool)
+	for k := range budgets {
+		budget := full.MinBytes + (all-full.MinBytes)*int64(k)/int64(budgets)
+		for _, mode := range []plan.Mode{plan.Auto, plan.Page} {
+			trace := &slots.Trace{}
+			s := newStepper(t, model, 64, optimem.Options{Mode: mode, Memory: budget, Routed: func(module string, rows int, experts []int32) {
+				l := slices.Index(trace.Layers, module)
+				if l < 0 {
+					l, trace.Layers = len(trace.Layers), append(trace.Layers, module)
+				}
+				trace.Visits = append(trace.Visits, slots.Visit{Layer: l, Rows: rows, Experts: slices.Clone(experts)})
+			}})
+			p, err := s.session.Plan(t.Context(), s.shapes(9))
+			if err != nil {
+				t.Fatalf("%v of %d bytes: %v", mode, budget, err)
+			}
+			if got := text(s); !slices.Equal(got, want) {
+				t.Errorf("%v of %d bytes: other bits than resident", mode, budget)
+			}
+			m := s.session.Metrics()
+			if m.PeakBytes > budget || p.PeakBytes() > budget {
+				t.Errorf("%v of %d bytes takes %d, planned %d", mode, budget, m.PeakBytes, p.PeakBytes())
+			}
+			if len(p.Experts) == 0 {
+				t.Logf("%v of %d bytes lends nothing", mode, budget)
+				continue
+			}
+			room, places := p.Room(trace)
+			count := slots.Sum(slots.Replay(trace, room, places))
+			least := slots.Sum(slots.Least(trace, room, places))
+			if m.ExpertReads != count.Reads || m.ExpertHits != count.Needs-count.Reads || count.Needs == 0 || least.Reads > count.Reads {
+				t.Errorf("%v of %d bytes: %d read, %d there; the replay says %+v, at least %+v", mode, budget, m.ExpertReads, m.ExpertHits, count, least)
+			}
+			t.Logf("%v of %d bytes: %d sets of %d slots: %+v, at least %+v", mode, budget, len(p.Fixed.Slots), p.Fixed.Slots[0].Slots, count, least)
+			seen[p.Fixed.Slots[0].Slots] = true
+		}
+	}
+	if len(seen) < 2 {
+		t.Errorf("only %v slots were tried", seen)
 	}
 }
 

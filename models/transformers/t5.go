@@ -30,14 +30,14 @@ var t5 = &family{
 	},
 	heads: []head{
 		{class: "T5Model", make: func(c *config) *layers.Module { return t5Model(c, "Model") }},
-		{class: "T5ForConditionalGeneration", make: func(c *config) *layers.Module {
+		transducing(t5Context, t5Context, head{class: "T5ForConditionalGeneration", make: func(c *config) *layers.Module {
 			hidden := c.size("d_model", 512)
 			m := t5Model(c, "ForConditionalGeneration")
 			if c.t5Scaled() {
 				m.Attrs["scale"] = inverseSqrt(hidden)
 			}
 			return m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", 32128), layers.NoBias))
-		}},
+		}}),
 		{class: "T5EncoderModel", make: func(c *config) *layers.Module {
 			return layers.New(t5Class+"EncoderModel", nil).
 				Add("shared", layers.Embedding(c.size("vocab_size", 32128), c.size("d_model", 512))).
@@ -52,6 +52,9 @@ var t5 = &family{
 	},
 	alwaysTied: true,
 }
+
+// t5Context bounds texts that have no bound by themselves: positions are told apart by their distance, and far ones are not.
+func t5Context(*config) int { return 1 << 15 }
 
 // seq2seqInputs are those of models that read one text and write another. What is written so far is always given.
 func seq2seqInputs(*config) []layers.Port {
@@ -91,8 +94,10 @@ func t5Stack(c *config, decoder bool) *layers.Module {
 		parts := []*layers.Module{layers.New(t5Class+"LayerSelfAttention", nil).
 			Add("SelfAttention", t5Attention(c, decoder, i == 0)).Add("layer_norm", norm()).Add("dropout", layers.Dropout(0.1))}
 		if decoder {
+			cross := t5Attention(c, decoder, false)
+			cross.Attrs[keeps] = ofTheSource
 			parts = append(parts, layers.New(t5Class+"LayerCrossAttention", nil).
-				Add("EncDecAttention", t5Attention(c, decoder, false)).Add("layer_norm", norm()).Add("dropout", layers.Dropout(0.1)))
+				Add("EncDecAttention", cross).Add("layer_norm", norm()).Add("dropout", layers.Dropout(0.1)))
 		}
 		parts = append(parts, layers.New(t5Class+"LayerFF", nil).
 			Add("DenseReluDense", t5Dense(c)).Add("layer_norm", norm()).Add("dropout", layers.Dropout(0.1)))
@@ -114,6 +119,9 @@ func t5Attention(c *config, decoder, relative bool) *layers.Module {
 	m := layers.New(t5Class+"Attention", map[string]any{
 		"is_decoder": decoder, "eager": c.eager(), "n_heads": heads, "key_value_proj_dim": size,
 	})
+	if decoder {
+		m.Attrs[keeps] = ofWritten
+	}
 	for _, name := range []string{"q", "k", "v"} {
 		m.Add(name, layers.Linear(hidden, heads*size, layers.NoBias))
 	}
@@ -176,9 +184,18 @@ func t5ModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	}
 }
 
-// encodeDecode runs encoder and decoder on the arguments of a model that has both.
+// encodeDecode runs encoder and decoder on the arguments of a model that has both. In a step the encoder does not run, and where a
+// source is read, the decoder does not.
 func encodeDecode(t *layers.Trace, m *layers.Module, args []any) (encoded, decoded layers.Tensor) {
+	if _, step := t.Steps(); step {
+		return nil, t.ChildOf(m, "decoder", args[2]).(layers.Tensor)
+	}
 	ids, mask := tokenIDs(t, args), optional(t, args, 1)
+	if t.Reads() {
+		encoded = t.ChildOf(m, "encoder", ids, mask).(layers.Tensor)
+		keepSource(t, m.Child("decoder"), encoded)
+		return encoded, nil
+	}
 	encoded = t.ChildOf(m, "encoder", ids, mask).(layers.Tensor)
 	written := optional(t, args, 2)
 	if written == nil || len(written.Shape()) != 2 || written.Shape()[0] != ids.Shape()[0] {
@@ -190,13 +207,27 @@ func encodeDecode(t *layers.Trace, m *layers.Module, args []any) (encoded, decod
 
 func t5ForConditionalGenerationForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	encoded, x := encodeDecode(t, m, args)
+	if x == nil {
+		return sourceOnly(encoded)
+	}
+	x = t.Wanted(x)
 	if _, scaled := m.Attrs["scale"]; scaled {
 		x = t.Op("mul.Tensor", x, m.Float("scale"))
 	}
-	return layers.Fields{
-		{Name: "logits", Value: t.Child(m, "lm_head", x)},
-		{Name: "encoder_last_hidden_state", Value: encoded},
+	return withSource(layers.Field{Name: "logits", Value: t.Child(m, "lm_head", x)}, encoded)
+}
+
+// sourceOnly is what a model gives that reads a source.
+func sourceOnly(encoded layers.Tensor) layers.Fields {
+	return layers.Fields{{Name: "encoder_last_hidden_state", Value: encoded}}
+}
+
+// withSource is what a model gives that has read a source, which in a step it has not.
+func withSource(f layers.Field, encoded layers.Tensor) layers.Fields {
+	if encoded == nil {
+		return layers.Fields{f}
 	}
+	return append(layers.Fields{f}, sourceOnly(encoded)...)
 }
 
 func t5EncoderModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
@@ -209,12 +240,16 @@ func t5StackForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	ids, decoder := tokenIDs(t, args), m.Bool("is_decoder")
 	s := ids.Shape()
 	x := t.Child(m, "embed_tokens", ids)
-	mask := masking{
-		batch: s[0], queries: s[1], keys: s[1], causal: decoder, padding: optional(t, args, 1), additive: m.Bool("eager"),
-	}.create(t)
+	_, step := t.Steps()
+	var mask layers.Tensor
+	if !step {
+		mask = masking{
+			batch: s[0], queries: s[1], keys: s[1], causal: decoder, padding: optional(t, args, 1), additive: m.Bool("eager"),
+		}.create(t)
+	}
 	encoded := optional(t, args, 2)
 	var encodedMask layers.Tensor
-	if decoder {
+	if decoder && !step {
 		encodedMask = crossMask(t, ids, encoded, optional(t, args, 3), m.Bool("eager"))
 	}
 	x = t.Child(m, "dropout", x)
@@ -259,6 +294,13 @@ func t5LayerAttentionForward(name string) func(t *layers.Trace, m *layers.Module
 }
 
 func t5AttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	if t.Reads() && m.Attrs[keeps] != nil {
+		return keep(t, m, args[0], "k", "v", m.Int("n_heads"), m.Int("key_value_proj_dim"))
+	}
+	if recalls(t, m) {
+		q := splitHeads(t, m, "q", optional(t, args, 0), m.Int("key_value_proj_dim"))
+		return []layers.Tensor{t.Child(m, "o", attention{scaling: 1}.recall(t, m, q)), nil}
+	}
 	x, bias, of := optional(t, args, 0), optional(t, args, 2), optional(t, args, 3)
 	if of == nil {
 		of = x
@@ -268,8 +310,15 @@ func t5AttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	k := splitHeads(t, m, "k", of, size)
 	v := splitHeads(t, m, "v", of, size)
 	queries, keys := x.Shape()[1], of.Shape()[1]
+	context, step := t.Steps()
 	switch {
 	case bias != nil:
+	case step && m.Has("relative_attention_bias"):
+		// All that are further away than max_distance have a bucket together.
+		distances := t.Op("arange", min(context, m.Int("max_distance")+1), layers.Named{"dtype": tensor.Int64})
+		bias = t.Op("transpose.int", t.Child(m, "relative_attention_bias", t5Shares(t, m, distances, m.Int("num_buckets"))), 0, 1)
+	case step:
+		t.Fail("a decoder whose first layer has no bias of distances")
 	case m.Has("relative_attention_bias"):
 		buckets := t5Buckets(t, m, queries, keys)
 		bias = t.Op("permute", t.Child(m, "relative_attention_bias", buckets), []int{2, 0, 1})
@@ -287,7 +336,7 @@ func t5Buckets(t *layers.Trace, m *layers.Module, queries, keys int) layers.Tens
 	q = t.Op("add.Tensor", q, 0)
 	k := t.Op("unsqueeze", t.Op("arange", keys, layers.Named{"dtype": tensor.Int64}), 0)
 	distance := t.Op("sub.Tensor", k, q)
-	count, far := m.Int("num_buckets"), m.Int("max_distance")
+	count := m.Int("num_buckets")
 	var buckets layers.Tensor
 	if m.Bool("is_decoder") {
 		distance = t.Op("neg", t.Op("min.other", distance, t.Op("zeros_like", distance)))
@@ -297,16 +346,21 @@ func t5Buckets(t *layers.Trace, m *layers.Module, queries, keys int) layers.Tens
 		buckets = t.Op("add.Tensor", t.Op("mul.Tensor", after, count), 0)
 		distance = t.Op("abs", distance)
 	}
-	exact := count / 2
+	bucket := t5Shares(t, m, distance, count)
+	if buckets == nil {
+		return t.Op("add.Tensor", bucket, 0)
+	}
+	return t.Op("add_.Tensor", buckets, bucket)
+}
+
+// t5Shares tells of distances, which are not negative, which of so many buckets they are in.
+func t5Shares(t *layers.Trace, m *layers.Module, distance layers.Tensor, count int) layers.Tensor {
+	exact, far := count/2, m.Int("max_distance")
 	small := t.Op("lt.Scalar", distance, exact)
 	large := t.Op("log", t.Op("div.Tensor", t.Op("to.dtype", distance, tensor.Float32), exact))
 	large = t.Op("div.Tensor", large, math.Log(float64(far)/float64(exact)))
 	large = t.Op("to.dtype", t.Op("mul.Tensor", large, count-exact), tensor.Int64)
 	large = t.Op("add.Tensor", large, exact)
 	large = t.Op("min.other", large, t.Op("full_like", large, count-1))
-	bucket := t.Op("where.self", small, distance, large)
-	if buckets == nil {
-		return t.Op("add.Tensor", bucket, 0)
-	}
-	return t.Op("add_.Tensor", buckets, bucket)
+	return t.Op("where.self", small, distance, large)
 }

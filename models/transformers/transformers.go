@@ -63,6 +63,8 @@ type head struct {
 	inputs func(c *config) []layers.Port
 	// context is how many positions a sequence may have, of a model that can be run step by step; nil for others.
 	context func(c *config) int
+	// source is how many positions a text or a sound may have that it reads before it writes; nil where it reads none.
+	source func(c *config) int
 }
 
 // generating is a head that predicts the next token, of a model whose modules can be run step by step: they attend by
@@ -72,10 +74,17 @@ func generating(context func(c *config) int, h head) head {
 	return h
 }
 
+// transducing is a head that reads a source and then predicts tokens one after the other: its decoder's modules attend by
+// [attention.run] and [attention.recall], and read sources by [keepSource].
+func transducing(context, source func(c *config) int, h head) head {
+	h.context, h.source = context, source
+	return h
+}
+
 // families is every family of the package.
 var families = slices.Concat(decoders, mixtures, []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, electra, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
-	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, whisper,
+	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper,
 })
 
 // Classes are the package's classes.
@@ -161,6 +170,9 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 	a := &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}
 	if h.context != nil {
 		a.Context = h.context(c)
+		if h.source != nil {
+			a.Source = h.source(c)
+		}
 		root.Walk(func(_ string, m *layers.Module) {
 			if context, ok := m.Attrs["context"].(int); ok && context > 0 { // a rotary embedding's
 				a.Stretch, a.Restarts = context, m.Attrs["factor"] == 0.0

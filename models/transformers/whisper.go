@@ -14,8 +14,8 @@ var whisper = &family{
 		whisperClass + "Model":                    {Forward: whisperModelForward},
 		whisperClass + "Encoder":                  layers.Unary(whisperEncoderForward),
 		whisperClass + "Decoder":                  {Forward: whisperDecoderForward},
-		whisperClass + "EncoderLayer":             {Forward: whisperLayerForward},
-		whisperClass + "DecoderLayer":             {Forward: whisperLayerForward},
+		whisperClass + "EncoderLayer":             {Forward: normedFirstLayerForward},
+		whisperClass + "DecoderLayer":             {Forward: normedFirstLayerForward},
 		whisperClass + "Attention":                {Forward: whisperAttentionForward},
 		whisperClass + "PositionalEmbedding":      layers.Unary(whisperPositionsForward),
 		whisperClass + "ForConditionalGeneration": {Forward: whisperForConditionalGenerationForward},
@@ -23,11 +23,13 @@ var whisper = &family{
 	},
 	heads: []head{
 		{class: "WhisperModel", make: whisperModel},
-		{class: "WhisperForConditionalGeneration", make: func(c *config) *layers.Module {
-			return layers.New(whisperClass+"ForConditionalGeneration", nil).
-				Add("model", whisperModel(c)).
-				Add("proj_out", layers.Linear(c.size("d_model", 384), c.size("vocab_size", 51865), layers.NoBias))
-		}},
+		transducing(func(c *config) int { return c.table("max_target_positions", 448) },
+			func(c *config) int { return c.table("max_source_positions", 1500) },
+			head{class: "WhisperForConditionalGeneration", make: func(c *config) *layers.Module {
+				return layers.New(whisperClass+"ForConditionalGeneration", nil).
+					Add("model", whisperModel(c)).
+					Add("proj_out", layers.Linear(c.size("d_model", 384), c.size("vocab_size", 51865), layers.NoBias))
+			}}),
 		{class: "WhisperForAudioClassification", make: func(c *config) *layers.Module {
 			if c.flag("use_weighted_layer_sum", false) {
 				c.unsupported("use_weighted_layer_sum")
@@ -94,11 +96,18 @@ func whisperLayer(c *config, side string) func(int) *layers.Module {
 
 // whisperModelForward takes input_features, decoder_input_ids, decoder_attention_mask and decoder_position_ids.
 func whisperModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	if _, step := t.Steps(); step {
+		return layers.Fields{{Name: "last_hidden_state", Value: t.ChildOf(m, "decoder", args[1], nil, args[3])}}
+	}
 	features := optional(t, args, 0)
 	if features == nil || len(features.Shape()) != 3 {
 		t.Fail("input_features of [batch, bins, time] are needed")
 	}
 	encoded := t.Child(m, "encoder", features)
+	if t.Reads() {
+		keepSource(t, m.Child("decoder"), encoded)
+		return sourceOnly(encoded)
+	}
 	ids := optional(t, args, 1)
 	if ids == nil || len(ids.Shape()) != 2 || ids.Shape()[0] != features.Shape()[0] {
 		t.Fail("decoder_input_ids of [%d, tokens] are needed", features.Shape()[0])
@@ -132,10 +141,13 @@ func whisperDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		positions = t.Op("repeat", positions, []int{s[0], 1})
 	}
 	x = t.Op("add.Tensor", x, t.Child(m, "embed_positions", positions))
-	mask := masking{
-		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: padding, positions: positions,
-		additive: m.Bool("eager"),
-	}.create(t)
+	var mask layers.Tensor
+	if _, step := t.Steps(); !step {
+		mask = masking{
+			batch: s[0], queries: s[1], keys: s[1], causal: true, padding: padding, positions: positions,
+			additive: m.Bool("eager"),
+		}.create(t)
+	}
 	for _, layer := range m.Child("layers").Children {
 		x = t.Run(layer.Module, x, mask, optional(t, args, 3)).(layers.Tensor)
 	}
@@ -144,38 +156,32 @@ func whisperDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 
 func whisperPositionsForward(t *layers.Trace, m *layers.Module, positions layers.Tensor) layers.Tensor {
 	weight, s := t.Param(m, "weight"), positions.Shape()
-	if n, longest := s[len(s)-1], weight.Shape()[0]; n > longest {
+	if n, longest := s[len(s)-1], weight.Shape()[0]; n > longest && !isStep(t) {
 		t.Fail("%d tokens, and the model has %d positions", n, longest)
 	}
 	return t.Op("index.Tensor", weight, []layers.Tensor{positions})
 }
 
-// whisperLayerForward takes x and its mask, and in the decoder the encoder's output.
-func whisperLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	x := optional(t, args, 0)
-	y := t.Child(m, "self_attn_layer_norm", x)
-	x = t.Op("add.Tensor", x, t.ChildOf(m, "self_attn", y, nil, args[1]))
-	if m.Has("encoder_attn") {
-		y = t.Child(m, "encoder_attn_layer_norm", x)
-		x = t.Op("add.Tensor", x, t.ChildOf(m, "encoder_attn", y, args[2], nil))
-	}
-	y = through("final_layer_norm", "fc1", "activation_fn", "fc2")(t, m, x)
-	return t.Op("add.Tensor", x, y)
-}
-
 // whisperAttentionForward takes x, what is attended to where that is not x, and the mask. The queries are scaled, not
 // the scores.
 func whisperAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	heads, size := m.Int("num_heads"), m.Int("head_dim")
+	if t.Reads() && m.Attrs[keeps] != nil {
+		return keep(t, m, args[0], "k_proj", "v_proj", heads, size)
+	}
 	x, of := optional(t, args, 0), optional(t, args, 1)
 	if of == nil {
 		of = x
 	}
-	s, heads, size := x.Shape(), m.Int("num_heads"), m.Int("head_dim")
+	s := x.Shape()
 	split := func(x layers.Tensor, shape []int) layers.Tensor {
 		return t.Op("contiguous", t.Op("transpose.int", t.Op("view", x, shape), 1, 2))
 	}
 	q := t.Op("mul.Tensor", t.Child(m, "q_proj", x), inverseSqrt(size))
 	q = split(q, []int{s[0], s[1], -1, size})
+	if recalls(t, m) {
+		return t.Child(m, "out_proj", attention{scaling: 1}.recall(t, m, q))
+	}
 	k := split(t.Child(m, "k_proj", of), []int{s[0], -1, heads, size})
 	v := split(t.Child(m, "v_proj", of), []int{s[0], -1, heads, size})
 	return t.Child(m, "out_proj", attention{scaling: 1, eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 2)))
@@ -183,10 +189,10 @@ func whisperAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any
 
 func whisperForConditionalGenerationForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, encoded := ofBoth(t, m, args)
-	return layers.Fields{
-		{Name: "logits", Value: t.Child(m, "proj_out", x)},
-		{Name: "encoder_last_hidden_state", Value: encoded},
+	if x == nil {
+		return sourceOnly(encoded)
 	}
+	return withSource(layers.Field{Name: "logits", Value: t.Child(m, "proj_out", t.Wanted(x))}, encoded)
 }
 
 func whisperForAudioClassificationForward(t *layers.Trace, m *layers.Module, args ...any) any {

@@ -77,6 +77,7 @@ func newDraft(l *graph.Lowered, groups []plan.Group, o Options, seconds []float6
 		groups[i].Joined = slices.Clone(groups[i].Joined)
 	}
 	d.gather(d.seconds)
+	d.lend(d.seconds)
 	for i := range groups {
 		for _, s := range d.seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s
@@ -401,13 +402,14 @@ func fix(p *plan.Plan, g *graph.Graph, parts []plan.Part) {
 			p.ConstBytes += plan.AlignUp(n, p.Target.AlignBytes)
 		}
 	}
-	p.Fixed = plan.Fixed{Parts: parts}
+	p.Fixed = plan.Fixed{Parts: parts, Slots: p.Fixed.Slots}
 	for _, part := range parts {
 		p.Fixed.WeightBytes += part.High - part.Low
 		p.Fixed.Params += g.Values[part.Value].Params(part.High - part.Low)
 	}
 	if p.Target.Direct {
 		p.Fixed.Spans, p.Fixed.Bytes = spans(g, parts, 0) // what is between them would stay, too
+		laySlots(p)
 		return
 	}
 	for i := range parts {

@@ -93,4 +93,5 @@ func forecast(p *plan.Plan, r cost.Rates) {
 		}
 	}
 	p.Forecast = f
+	addReads(p)
 }

@@ -8,6 +8,16 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
+// likeOther is like; experts that are lent there are lent here, through the same slots.
+func (d *draft) likeOther() *plan.Plan {
+	if other := d.o.Like; other != nil && len(other.Experts) > 0 {
+		if d = d.lentAs(other); d == nil {
+			return nil
+		}
+	}
+	return d.like()
+}
+
 // like returns a plan whose weights lie as in the plan for other shapes, nil where there is none or the budget does not
 // admit it.
 func (d *draft) like() *plan.Plan {
@@ -78,6 +88,7 @@ func runOf(p *plan.Plan, c *plan.Packed) packedRun {
 // fixedBytes is what the parts that always stay take.
 func (d *draft) fixedBytes() int64 {
 	p := plan.Plan{Target: d.o.Target}
+	p.Fixed.Slots = d.base.Fixed.Slots
 	fix(&p, d.l.Graph, slices.Clone(d.always))
 	return p.Fixed.Bytes
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/slots"
 )
 
 // Options say what to plan for.
@@ -48,11 +49,15 @@ type Options struct {
 	HostOps []bool
 	// Peers are further devices of the same kind over which the groups are placed behind the first, in order.
 	Peers []Peer
+	// Routing is what passes have shown of the routing of layers, by module; nil is nothing.
+	Routing map[string]*slots.Curve
 	// Stop is asked now and then while a plan is looked for, and [Plan] ends with an error of it. Nil never does.
 	Stop func() error
 
 	// asGiven says that groups are not to be merged.
 	asGiven bool
+	// lending says which ops experts are lent to, and the slots; nil is none.
+	lending *lending
 	// tables are those of embeddings of which only rows are brought, by result.
 	tables map[graph.ValueID]table
 }

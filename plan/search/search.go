@@ -52,7 +52,7 @@ func Plan(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
 		return nil, err
 	}
 	d := newDraft(l, cut(l.Graph, o.MaxGroup), o, nil).coarse()
-	if p = d.like(); p == nil {
+	if p = d.likeOther(); p == nil {
 		if p, err = d.make(); err != nil {
 			return nil, err
 		}
@@ -110,10 +110,13 @@ func (d *draft) make() (*plan.Plan, error) {
 	case plan.Resident:
 		return d.resident()
 	case plan.Page:
-		return d.page()
+		return d.orLent((*draft).page)
 	case plan.Chunk:
 		return d.chunk()
 	case plan.Auto, "":
+		if d.o.HostOps == nil {
+			return d.orLent((*draft).auto)
+		}
 		return d.auto()
 	}
 	return nil, fmt.Errorf("no mode is called %q", d.o.Mode)

@@ -12,7 +12,7 @@ import (
 
 // TestKnowsWhatShips makes every committed kernel ready.
 func TestKnowsWhatShips(t *testing.T) {
-	images, err := filepath.Glob("../../kernels/ptx/*.ptx.gz")
+	images, err := filepath.Glob("../../kernels/ptx/*.image.gz")
 	if err != nil || len(images) == 0 {
 		t.Fatal(images, err)
 	}

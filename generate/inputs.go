@@ -1,0 +1,109 @@
+package generate
+
+import (
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A row is a token of a sequence at its place.
+type row struct {
+	s      *sequence
+	at, id int
+	// length is how long the sequence is for it, where that matters.
+	length int
+}
+
+// stepInputs are the inputs of passes that write: an engine's, or a draft's, which has fewer.
+type stepInputs struct {
+	// width is how many blocks a sequence has, sourceWidth how many a source has; 0 for none.
+	width, sourceWidth int
+	// adapted and lengthened say that rows have an adapter, and a length.
+	adapted, lengthened bool
+
+	tokens, positions, tables, wanted, adapters, lengths, sourceAt, sourceTables []int64
+	rows                                                                         int
+}
+
+// begin makes room for as many rows as a pass has that is to have so many, and forgets what was there.
+func (in *stepInputs) begin(rows int) {
+	n := bucket(rows)
+	in.rows, in.wanted = 0, in.wanted[:0]
+	in.tokens, in.positions, in.tables = resized(in.tokens, n), resized(in.positions, n), resized(in.tables, n*in.width)
+	in.adapters, in.lengths, in.sourceAt = resized(in.adapters, n), resized(in.lengths, n), resized(in.sourceAt, n)
+	in.sourceTables = resized(in.sourceTables, n*in.sourceWidth)
+}
+
+// add adds a row; wanted says that its logits are.
+func (in *stepInputs) add(r row, wanted bool) {
+	i := in.rows
+	in.rows++
+	in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i] = int64(r.id), int64(r.at), r.s.adapter, int64(r.length)
+	putTable(in.tables[i*in.width:][:in.width], r.s.table)
+	if in.sourceWidth > 0 {
+		in.sourceAt[i] = int64(r.s.source.positions - 1)
+		putTable(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth], r.s.source.table)
+	}
+	if wanted {
+		in.wanted = append(in.wanted, int64(i))
+	}
+}
+
+func putTable(to []int64, table []int) {
+	clear(to)
+	for k, block := range table {
+		to[k] = int64(block)
+	}
+}
+
+// values fills the rows that are left with such that are no tokens, and returns the inputs.
+func (in *stepInputs) values() runtime.Values {
+	n := len(in.tokens)
+	for i := in.rows; i < n; i++ {
+		in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i], in.sourceAt[i] = 0, -1, 0, 0, -1
+		clear(in.tables[i*in.width:][:in.width])
+		clear(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth])
+	}
+	for m := bucket(max(len(in.wanted), 1)); len(in.wanted) < m; {
+		in.wanted = append(in.wanted, 0)
+	}
+	values := runtime.Values{
+		models.StepTokens: tensor.Of(in.tokens, n), models.StepPositions: tensor.Of(in.positions, n),
+		models.StepBlocks: tensor.Of(in.tables, n, in.width), models.StepWanted: tensor.Of(in.wanted, len(in.wanted)),
+	}
+	if in.adapted {
+		values[models.StepAdapters] = tensor.Of(in.adapters, n)
+	}
+	if in.lengthened {
+		values[models.StepLengths] = tensor.Of(in.lengths, n)
+	}
+	if in.sourceWidth > 0 {
+		values[models.StepSourceAt] = tensor.Of(in.sourceAt, n)
+		values[models.StepSourceBlocks] = tensor.Of(in.sourceTables, n, in.sourceWidth)
+	}
+	return values
+}
+
+// shapes are those of the inputs of a pass.
+func (in *stepInputs) shapes(rows, wanted int) map[string]tensor.Shape {
+	shapes := map[string]tensor.Shape{
+		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, in.width}, models.StepWanted: {wanted},
+	}
+	if in.adapted {
+		shapes[models.StepAdapters] = tensor.Shape{rows}
+	}
+	if in.lengthened {
+		shapes[models.StepLengths] = tensor.Shape{rows}
+	}
+	if in.sourceWidth > 0 {
+		shapes[models.StepSourceAt], shapes[models.StepSourceBlocks] = tensor.Shape{rows}, tensor.Shape{rows, in.sourceWidth}
+	}
+	return shapes
+}
+
+func resized(list []int64, n int) []int64 {
+	if cap(list) < n {
+		return make([]int64, n)
+	}
+	return list[:n]
+}
