@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release deploy-check
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release deploy-check bench-serve
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -68,6 +68,10 @@ vuln:
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
+
+# What a server costs and how it bears twice its capacity; ten minutes of a quiet machine.
+bench-serve:
+	benchmarks/run_serve.sh > benchmarks/results/serve-$(shell date +%Y-%m-%d).jsonl
 
 # Speed on the CPU beside PyTorch, ONNX Runtime and OpenVINO, which it installs into benchmarks/data; about two hours.
 bench-peers:

@@ -51,8 +51,12 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	folder, err := os.MkdirTemp("", "chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := exec.CommandContext(t.Context(), *chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
+		"--remote-debugging-pipe", "--user-data-dir="+folder, "about:blank")
 	c.ExtraFiles = []*os.File{theirs, theirBack}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -62,6 +66,7 @@ func startBrowser(t *testing.T) *browser {
 	t.Cleanup(func() {
 		_, _ = fmt.Fprint(ours, `{"id":1000000,"method":"Browser.close"}`+"\x00")
 		_ = c.Wait()
+		_ = os.RemoveAll(folder) // where a helper of Chromium's has not ended yet, something stays
 		_, _ = ours.Close(), back.Close()
 	})
 	var target struct{ TargetID, SessionID string }

@@ -193,7 +193,7 @@ var standard = map[string][]string{
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
 	"net":      {"examples/...", "cmd/...", "top", "serve", "work"},
-	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/..."},
+	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/...", "benchmarks/serve"},
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/...", "work"},
 	"testing":  {"device/devicetest", "cuda/sim"},
