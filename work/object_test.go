@@ -123,6 +123,17 @@ func TestObjectIsDamaged(t *testing.T) {
 	if got, err := read(t, q.out, "x"); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("put anew, it has %d bytes: %v", len(got), err)
 	}
+	for _, m := range []struct{ subject, data string }{
+		{q.out.partSubject("forged"), "abc"},
+		{q.out.infoSubject("z"), `{"name":"z","nuid":"forged","size":3,"chunks":1,"digest":"SHA-256=AAAA"}`},
+	} {
+		if _, err := q.js.Publish(t.Context(), m.subject, []byte(m.data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := read(t, q.out, "z"); !errors.Is(err, ErrDamaged) {
+		t.Errorf("%q is not what its hash says: %v", got, err)
+	}
 	failed := errors.New("no more")
 	if err := q.out.put(t.Context(), "y", func(w io.Writer) error {
 		_, err := w.Write(data)
