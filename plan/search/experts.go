@@ -181,6 +181,9 @@ func (d *draft) lentAs(like *plan.Plan) *draft {
 			return nil
 		}
 		x.set, x.first = other.Set, other.First
+		if slices.EqualFunc(x.each, other.Each, sameExpert) { // plans of one session have them once
+			x.each = other.Each
+		}
 	}
 	for _, s := range like.Fixed.Slots {
 		s.Offset = 0
@@ -195,6 +198,9 @@ func (d *draft) lentAs(like *plan.Plan) *draft {
 	o.lending = use
 	return newDraft(lowered, cut(g, o.MaxGroup), o, nil).coarse()
 }
+
+// sameExpert reports whether two experts are read and lie in a slot alike.
+func sameExpert(a, b plan.Expert) bool { return a.Parts == b.Parts && slices.Equal(a.Spans, b.Spans) }
 
 // lend notes the ops to which experts are lent, what the groups weigh with these, and what bringing them is expected to take.
 func (d *draft) lend(seconds []float64) {
