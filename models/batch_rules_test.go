@@ -15,7 +15,8 @@ import (
 
 // mixing are the kinds whose rule keeps no dimension of any operand.
 var mixing = []graph.Kind{
-	"arange", "attend", "eye", "histc", "linspace", "masked_scatter", "nms", "nonzero", "repeat_indices", "triangle_indices", "write_view",
+	"arange", "attend", "causal_conv", "delta_rule", "eye", "histc", "linspace", "masked_scatter", "nms", "nonzero", "repeat_indices",
+	"selective_scan", "triangle_indices", "write_view",
 }
 
 // TestAxisRules holds every op's batch-axis rule to what it says, with the calls recorded from PyTorch: when all

@@ -342,9 +342,11 @@ func (d decoder) base(c *config) *layers.Module {
 func (d *decoder) keeps(m *layers.Module) (recurrent, keyless bool) {
 	recurrent, keyless = d.recurrent, true
 	for _, block := range m.Child(d.names.layers).Children {
-		if block.Module.Text("mixer") == "" {
+		switch {
+		case block.Module == nil: // of a configuration that is refused
+		case block.Module.Text("mixer") == "":
 			keyless = false
-		} else {
+		default:
 			recurrent = true
 		}
 	}

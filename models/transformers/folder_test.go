@@ -375,13 +375,13 @@ func TestOlderRotary(t *testing.T) {
 func TestUnknownFolder(t *testing.T) {
 	r := named(t, "bert", "masked_lm")
 	ckpt := r.folder(t)
-	ckpt.Config = []byte(`{"model_type": "mamba", "architectures": ["MambaForCausalLM"]}`)
+	ckpt.Config = []byte(`{"model_type": "rwkv", "architectures": ["RwkvForCausalLM"]}`)
 	_, err := models.Build(ckpt, models.Options{})
 	var unsupported *models.UnsupportedError
 	if !errors.As(err, &unsupported) {
 		t.Fatalf("got %v, want an UnsupportedError", err)
 	}
-	for _, want := range []string{"transformers.MambaForCausalLM.from_pretrained(", "torch.export.export(model"} {
+	for _, want := range []string{"transformers.RwkvForCausalLM.from_pretrained(", "torch.export.export(model"} {
 		if !strings.Contains(unsupported.Hint, want) {
 			t.Errorf("the hint lacks %q: %s", want, unsupported.Hint)
 		}
