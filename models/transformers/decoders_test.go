@@ -38,16 +38,18 @@ const worst = 1e-4
 
 func recordedDecoders(t testing.TB) []decoderRecord {
 	t.Helper()
-	var all []decoderRecord
-	for _, file := range []string{"decoders.json.gz", "recurrents.json.gz"} {
-		var list []decoderRecord
-		decode := func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }
-		if err := zoo.Unzip(filepath.Join(configFolder, file), decode); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, list...)
+	return append(decodersIn(t, "decoders.json.gz"), decodersIn(t, "recurrents.json.gz")...)
+}
+
+// decodersIn returns those of a file: those of recurrents.json.gz keep states.
+func decodersIn(t testing.TB, file string) []decoderRecord {
+	t.Helper()
+	var list []decoderRecord
+	decode := func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }
+	if err := zoo.Unzip(filepath.Join(configFolder, file), decode); err != nil {
+		t.Fatal(err)
 	}
-	return all
+	return list
 }
 
 // weightRule is make_decoders.py's weight_rule.

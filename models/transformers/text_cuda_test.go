@@ -59,7 +59,7 @@ func TestTextsOnGPU(t *testing.T) {
 // short are all.
 func TestStepsOnGPU(t *testing.T) {
 	few := []string{"bloom_six", "cohere2", "falcon_alibi", "gemma3", "mpt_clipped"}
-	for _, r := range recordedDecoders(t) {
+	for _, r := range decodersIn(t, "decoders.json.gz") {
 		if testing.Short() && !slices.Contains(few, r.Name) {
 			continue
 		}
@@ -98,6 +98,31 @@ func TestExpertsBesideGPU(t *testing.T) {
 			lib := sim.New(t, "memory=64M order=lazy:9")
 			t.Cleanup(func() { lib.Check(t) }) // after the session is closed
 			tokens := r.Greedy[:20]
+			want := newStepper(t, model, 64, optimem.Options{}).feed(t, tokens)
+			got := newStepper(t, model, 64, optimem.Options{Device: "cuda", CUDALibrary: lib.Path}).feed(t, tokens)
+			near(t, "20 tokens", got, want)
+		})
+	}
+}
+
+// TestStatesBesideGPU: so it is with layers that keep states.
+func TestStatesBesideGPU(t *testing.T) {
+	few := []string{"falcon_h1", "mamba2", "qwen3_next"}
+	for _, r := range decodersIn(t, "recurrents.json.gz") {
+		if testing.Short() && !slices.Contains(few, r.Name) {
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			model, err := models.Build(r.folder(t), models.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lib := sim.New(t, "memory=64M order=lazy:10")
+			t.Cleanup(func() { lib.Check(t) }) // after the session is closed
+			tokens := make([]int64, 20)
+			for i := range tokens {
+				tokens[i] = int64(i*i*7+5*i) % 96
+			}
 			want := newStepper(t, model, 64, optimem.Options{}).feed(t, tokens)
 			got := newStepper(t, model, 64, optimem.Options{Device: "cuda", CUDALibrary: lib.Path}).feed(t, tokens)
 			near(t, "20 tokens", got, want)
