@@ -197,7 +197,7 @@ func writeError(w http.ResponseWriter, e *Error) {
 }
 
 // extensions are those of the protocol that are known here.
-var extensions = []string{"binary_tensor_data", "model_repository", "statistics", "model_configuration", "schedule_policy"}
+var extensions = []string{"binary_tensor_data", "model_repository", "statistics", "model_configuration"}
 
 func (r *Registry) server(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, 200, map[string]any{"name": "optimem", "version": r.opts.Version, "extensions": extensions})
