@@ -113,7 +113,7 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	flags.IntVar(&s.logprobs, "logprobs", 0, "tell of `K` rivals of each token where a request does not say")
 	grouped(flags, writingGroup, "stop", "schema", "grammar", "logprobs")
 	flags.StringArrayVar(&s.loras, "lora", nil, "an adapter of all models that write, in a folder: `NAME=DIR`, or DIR by its name (repeatable)")
-	flags.StringVar(&s.loraName, "adapter", "", "the adapter of requests that name none, or none (default: --lora's, where it is one)")
+	flags.StringVar(&s.loraName, "adapter", "", "use the adapter `NAME` for requests that name none, or none (default: --lora's, where it is one)")
 	grouped(flags, modelGroup, "lora", "adapter")
 	flags.IntVar(&s.maxTokens, "max-tokens", 0, "write `N` tokens at most where a request does not say (default: as the folder says)")
 	flags.IntVar(&s.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and its share admit)")
