@@ -26,14 +26,14 @@ import (
 	"github.com/optimem/optimem/text/tokenizer"
 )
 
-const generateLong = `Go on with a text. MODEL is a Hugging Face folder of a causal language model, with its tokenizer, or a GGUF
-file of one; or the folder of a model that reads a text and writes another (T5, BART, mBART, Pegasus, Marian), which PROMPT is, or
-that writes what is spoken (Whisper), of features (--sound). The text comes as it is written, on standard output. A model with a chat template takes PROMPT as a user's message and answers; --raw goes on
-with the prompt itself. Without PROMPT, standard input is the prompt.
+const generateLong = `Continue a text, or answer. MODEL is the Hugging Face folder of a language model with its tokenizer, or a GGUF file.
+If it has a chat template, PROMPT is a user's message; --raw continues PROMPT itself. An encoder-decoder model (T5, BART,
+mBART, Pegasus, Marian) reads PROMPT as its source; Whisper reads the features of a sound (--sound). Without PROMPT,
+standard input is the prompt. The text is streamed to standard output.
 
-The same seed gives the same text in every mode, budget, number of threads and beside whatever other prompts. What is
-kept of a text, its keys and values, is in the budget. How tokens are chosen is what the folder's generation_config.json
-says, unless flags say otherwise.`
+The same seed gives the same text in every mode, budget and number of threads, and beside any other prompts. Keys and
+values, and the states of recurrent models, are in the budget. Sampling follows the folder's generation_config.json,
+unless flags say otherwise.`
 
 const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the sky blue?"
   optimem generate ./Qwen3-4B --memory 2GiB --max-tokens 100 --prompt question.txt
@@ -49,7 +49,7 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	g := generating{writing: writing{run: run{commandLine: c}}}
 	cmd := &cobra.Command{
 		Use:     "generate MODEL [PROMPT] [flags]",
-		Short:   "Go on with a text",
+		Short:   "Continue a text, or answer",
 		Long:    generateLong,
 		Example: generateExamples,
 		Args: c.arguments(func(_ *cobra.Command, args []string) error {
@@ -69,9 +69,9 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
-	flags.BoolVar(&g.raw, "raw", false, "go on with the prompt itself, without the chat template")
-	flags.StringVar(&g.sound, "sound", "", "write what is spoken in a `FILE` of NumPy's: the features that a model of sounds reads")
-	flags.StringVar(&g.language, "language", "", "--sound: the `CODE` of the language, such as en (default: what the model hears)")
+	flags.BoolVar(&g.raw, "raw", false, "continue the prompt itself, without the chat template")
+	flags.StringVar(&g.sound, "sound", "", "transcribe the features in a `FILE`.npy, as WhisperFeatureExtractor computes them")
+	flags.StringVar(&g.language, "language", "", "--sound: the `CODE` of the language, such as en (default: detected)")
 	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, …")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
 	grouped(flags, writingGroup, "prompt", "raw", "sound", "language", "batch", "output")

@@ -33,7 +33,7 @@ func (r *run) stepsFlags(cmd *cobra.Command) {
 	flags.IntVar(&r.steps.context, "context", 0, "plan writing text, with room for `N` tokens (default: what fits)")
 	flags.IntVar(&r.steps.sequences, "sequences", 1, "plan writing `N` texts at once")
 	flags.StringVar(&r.steps.kv, "kv", "", "plan writing text, with keys and values as a `TYPE`: "+kvNames)
-	flags.StringVar(&r.steps.trace, "trace", "", "say what the routing in `FILE`.jsonl reads of experts, of 'generate --routing'")
+	flags.StringVar(&r.steps.trace, "trace", "", "replay the routing of 'generate --routing' in `FILE`.jsonl: what it would read of experts")
 	grouped(flags, writingGroup, stepsNames...)
 	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
