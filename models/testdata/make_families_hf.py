@@ -97,6 +97,8 @@ DEBERTA = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {
 MPNET = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {"pad_token_id": 1}
 MODERN = TEXT | {"num_hidden_layers": 4, "local_attention": 12, "pad_token_id": 3, "cls_token_id": 4, "sep_token_id": 5,
                  "bos_token_id": 4, "eos_token_id": 5}
+FEWER = MODERN | {"num_hidden_layers": 2}
+ALBERT = TEXT | {"embedding_size": 24, "num_hidden_layers": 2}
 LABELS = {"num_labels": 5}
 # Families of whose outputs a few values are recorded: the repository has a bound.
 FEW = ("deberta-v2", "siglip", "dinov3")
@@ -135,6 +137,9 @@ HEADS = {
         ("masked_lm", "AlbertForMaskedLM", TEXT | {
             "embedding_size": 24, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
          [case(2, 11, attention_mask=padded)]),
+        ("texts", "AlbertForSequenceClassification", ALBERT | {"num_labels": 3}, [case(2, 11, attention_mask=padded)]),
+        ("tokens", "AlbertForTokenClassification", ALBERT | LABELS, [case(1, 9)]),
+        ("spans", "AlbertForQuestionAnswering", ALBERT, [case(1, 9)]),
     ],
     "electra": [
         ("replaced", "ElectraForPreTraining", ELECTRA, [case(2, 23, attention_mask=padded, token_type_ids=kinds)]),
@@ -158,6 +163,9 @@ HEADS = {
     "mpnet": [
         ("masked", "MPNetModel", MPNET, [case(2, 37, attention_mask=padded)]),
         ("masked_lm", "MPNetForMaskedLM", MPNET, [case(1, 1, position_ids=reversed_positions)]),
+        ("texts", "MPNetForSequenceClassification", MPNET | {"num_labels": 1}, [case(2, 11, attention_mask=padded)]),
+        ("tokens", "MPNetForTokenClassification", MPNET | LABELS, [case(1, 9)]),
+        ("spans", "MPNetForQuestionAnswering", MPNET, [case(1, 9)]),
     ],
     "modernbert": [
         ("masked", "ModernBertModel", MODERN, [case(2, 37, attention_mask=padded)]),
@@ -168,6 +176,11 @@ HEADS = {
             "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}},
          [case(3, 11, attention_mask=padded, position_ids=reversed_positions)]),
+        ("first", "ModernBertForSequenceClassification", FEWER | {"num_labels": 1}, [case(2, 11, attention_mask=padded)]),
+        ("mean", "ModernBertForSequenceClassification", FEWER | {"classifier_pooling": "mean", "classifier_bias": True},
+         [case(2, 11, attention_mask=padded), case(1, 9)]),
+        ("tokens", "ModernBertForTokenClassification", FEWER | LABELS, [case(1, 9)]),
+        ("spans", "ModernBertForQuestionAnswering", FEWER, [case(1, 9)]),
     ],
     "distilbert": [
         ("masked", "DistilBertModel", DISTIL, [case(2, 37, attention_mask=padded)]),
