@@ -45,7 +45,7 @@ var familyRows = []familyRow{
 	{"Qwen3", "qwen3", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},
 	{"T5", "t5.*", true}, {"BART", "bart.*", true}, {"Whisper", "whisper.*", true}, {"mBART", "mbart", true},
 	{"Pegasus", "pegasus", true}, {"Marian", "marian.*", true}, {"ViT (transformers)", "vit|deit", true},
-	{"DINOv2", "dinov2.*", true}, {"CLIP", "clip.*", true}, {"SigLIP", "siglip|siglip_.*", true}, {"SigLIP 2", "siglip2.*", true},
+	{"DINOv2", "dinov2.*", true}, {"DINOv3 (ViT)", "dinov3_vit", true}, {"CLIP", "clip.*", true}, {"SigLIP", "siglip|siglip_.*", true}, {"SigLIP 2", "siglip2.*", true},
 	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
 	{"OLMoE", "olmoe", true}, {"Granite-MoE", "granitemoe", true}, {"gpt-oss", "gpt_oss", true}, {"GLM-4-MoE", "glm4_moe", true},
 	{"Ernie 4.5 MoE", "ernie4_5_moe", true},

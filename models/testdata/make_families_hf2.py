@@ -88,6 +88,11 @@ HEADS = {
         ("classes", "Dinov2ForImageClassification", DINO | LABELS, [pixels(1, 3, 56, 56), pixels(2, 3, 33, 64)]),
         ("gated", "Dinov2Model", DINO | EAGER | {"use_swiglu_ffn": True, "qkv_bias": False}, [pixels(1, 3, 56, 56)]),
     ],
+    "dinov3_vit": [
+        ("registers", "DINOv3ViTModel", VISION | {"num_register_tokens": 3, "hidden_size": 64}, [pixels(2, 3, 40, 27), pixels(1, 3, 16, 16)]),
+        ("gated", "DINOv3ViTModel", VISION | EAGER | {"use_gated_mlp": True, "hidden_act": "silu", "key_bias": True, "mlp_bias": False,
+                                                      "query_bias": False, "rope_theta": 30.0}, [pixels(1, 3, 40, 40)]),
+    ],
     "clip": [
         ("both", "CLIPModel", CLIP, [
             {"input_ids": ended(3, 9, 199)} | pixels(2, 3, 40, 40),
