@@ -91,10 +91,17 @@ GPT2 = dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, bos_
 OPT = {k: v for k, v in TEXT.items() if k != "intermediate_size"} | {"ffn_dim": 80, "word_embed_proj_dim": 48}
 ROBERTA = TEXT | {"pad_token_id": 1}
 ELECTRA = TEXT | {"num_hidden_layers": 1, "embedding_size": 24}
+DEBERTA = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {
+    "relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "max_position_embeddings": 40, "num_hidden_layers": 2}
 MPNET = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {"pad_token_id": 1}
 MODERN = TEXT | {"num_hidden_layers": 4, "local_attention": 12, "pad_token_id": 3, "cls_token_id": 4, "sep_token_id": 5,
                  "bos_token_id": 4, "eos_token_id": 5}
+FEWER = MODERN | {"num_hidden_layers": 2}
+ALBERT = TEXT | {"embedding_size": 24, "num_hidden_layers": 2}
 LABELS = {"num_labels": 5}
+# Families of whose outputs a few values are recorded: the repository has a bound.
+FEW = ("deberta-v2", "siglip", "dinov3")
 
 
 def rope(kind, **more):
@@ -130,6 +137,9 @@ HEADS = {
         ("masked_lm", "AlbertForMaskedLM", TEXT | {
             "embedding_size": 24, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
          [case(2, 11, attention_mask=padded)]),
+        ("texts", "AlbertForSequenceClassification", ALBERT | {"num_labels": 3}, [case(2, 11, attention_mask=padded)]),
+        ("tokens", "AlbertForTokenClassification", ALBERT | LABELS, [case(1, 9)]),
+        ("spans", "AlbertForQuestionAnswering", ALBERT, [case(1, 9)]),
     ],
     "electra": [
         ("replaced", "ElectraForPreTraining", ELECTRA, [case(2, 23, attention_mask=padded, token_type_ids=kinds)]),
@@ -137,9 +147,25 @@ HEADS = {
         ("tokens", "ElectraForTokenClassification", ELECTRA | {"num_labels": 5}, [case(1, 9, position_ids=reversed_positions)]),
         ("spans", "ElectraForQuestionAnswering", ELECTRA, [case(2, 9)]),
     ],
+    "deberta-v2": [  # as version 3 has it, as version 2's largest has it, and with neither
+        ("masked", "DebertaV2Model", DEBERTA, [case(2, 37, attention_mask=padded), case(1, 9)]),
+        ("masked_lm", "DebertaV2ForMaskedLM", DEBERTA | {
+            "conv_kernel_size": 3, "conv_act": "gelu", "share_att_key": False, "pos_att_type": "c2p|p2c", "norm_rel_ebd": "none",
+            "position_buckets": -1, "max_relative_positions": 7, "embedding_size": 24, "position_biased_input": True,
+            "type_vocab_size": 2},
+         [case(2, 11, attention_mask=padded, token_type_ids=kinds), case(1, 5, position_ids=reversed_positions)]),
+        ("masked_lm_new", "DebertaV2ForMaskedLM", DEBERTA | {"legacy": False, "pos_att_type": ["p2c"]}, [case(1, 23)]),
+        ("sequence", "DebertaV2ForSequenceClassification", DEBERTA | {"num_labels": 3, "pos_att_type": ["c2p"]},
+         [case(2, 13, attention_mask=padded)]),
+        ("token", "DebertaV2ForTokenClassification", DEBERTA | LABELS | {"relative_attention": False}, [case(2, 9, attention_mask=padded)]),
+        ("spans", "DebertaV2ForQuestionAnswering", DEBERTA, [case(1, 9)]),
+    ],
     "mpnet": [
         ("masked", "MPNetModel", MPNET, [case(2, 37, attention_mask=padded)]),
         ("masked_lm", "MPNetForMaskedLM", MPNET, [case(1, 1, position_ids=reversed_positions)]),
+        ("texts", "MPNetForSequenceClassification", MPNET | {"num_labels": 1}, [case(2, 11, attention_mask=padded)]),
+        ("tokens", "MPNetForTokenClassification", MPNET | LABELS, [case(1, 9)]),
+        ("spans", "MPNetForQuestionAnswering", MPNET, [case(1, 9)]),
     ],
     "modernbert": [
         ("masked", "ModernBertModel", MODERN, [case(2, 37, attention_mask=padded)]),
@@ -150,6 +176,11 @@ HEADS = {
             "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}},
          [case(3, 11, attention_mask=padded, position_ids=reversed_positions)]),
+        ("first", "ModernBertForSequenceClassification", FEWER | {"num_labels": 1}, [case(2, 11, attention_mask=padded)]),
+        ("mean", "ModernBertForSequenceClassification", FEWER | {"classifier_pooling": "mean", "classifier_bias": True},
+         [case(2, 11, attention_mask=padded), case(1, 9)]),
+        ("tokens", "ModernBertForTokenClassification", FEWER | LABELS, [case(1, 9)]),
+        ("spans", "ModernBertForQuestionAnswering", FEWER, [case(1, 9)]),
     ],
     "distilbert": [
         ("masked", "DistilBertModel", DISTIL, [case(2, 37, attention_mask=padded)]),
@@ -280,6 +311,10 @@ def reference(cls, options, cases):
                     "weights": weights.entries, "cases": records}
 
 
+def samples(kind):
+    return 48 if kind.startswith(FEW) else 256
+
+
 def folder():
     torch.manual_seed(0)
     config = T.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
@@ -321,6 +356,7 @@ def main():
         defaults(HEADS, {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"],
                          "albert": ["AlbertModel"], "electra": ["ElectraModel"]}, "defaults.json")
     for kind in some or HEADS:
+        ref.SAMPLES = samples(kind)
         records = []
         for name, cls, options, cases in HEADS[kind]:
             config, record = reference(cls, options, cases)

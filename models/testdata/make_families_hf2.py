@@ -8,6 +8,7 @@ save_pretrained writes them, with the names of weights that it has had for years
 computes for them in logits.npy.
 """
 
+import gzip
 import os
 import sys
 import warnings
@@ -31,6 +32,10 @@ T5 = dict(vocab_size=200, d_model=48, d_kv=12, d_ff=80, num_layers=2, num_heads=
 CLIP_TEXT = TEXT | {"max_position_embeddings": 16, "eos_token_id": 199, "projection_dim": 24}
 CLIP_VISION = VISION | {"projection_dim": 24}
 CLIP = {"text_config": CLIP_TEXT, "vision_config": CLIP_VISION, "projection_dim": 24}
+SIGLIP_TEXT = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {"max_position_embeddings": 16, "num_hidden_layers": 1}
+SIGLIP = {"text_config": SIGLIP_TEXT, "vision_config": VISION | {"num_hidden_layers": 1}}
+PATCHED = {k: v for k, v in VISION.items() if k != "image_size"} | {"patch_size": 4, "num_patches": 16, "num_hidden_layers": 1}
+SIGLIP2 = {"text_config": SIGLIP_TEXT, "vision_config": PATCHED}
 EAGER = {"attn_implementation": "eager"}
 LABELS = {"num_labels": 5}
 
@@ -56,6 +61,15 @@ def pixels(*shape):
     return {"pixel_values": image(*shape)}
 
 
+def patches(sizes, most=None):
+    """Pictures as patches, with a mask: so many in each direction, and padding to the most."""
+    counts = [a * b for a, b in sizes]
+    most = most or max(counts)
+    mask = torch.tensor([[int(i < n) for i in range(most)] for n in counts])
+    return {"pixel_values": image(len(sizes), most, 48), "pixel_attention_mask": literal(mask),
+            "spatial_shapes": literal(torch.tensor(sizes))}
+
+
 SEEN = [pixels(2, 3, 40, 40)]
 PAIRS = [both(2, 9, 5), both(3, 23, 21, attention_mask=padded(3, 23), decoder_attention_mask=padded(3, 21))]
 TOKENS = [{"input_ids": ended(2, 9, 199)}, {"input_ids": ended(3, 12, 199), "attention_mask": padded(3, 12)}]
@@ -74,6 +88,11 @@ HEADS = {
         ("classes", "Dinov2ForImageClassification", DINO | LABELS, [pixels(1, 3, 56, 56), pixels(2, 3, 33, 64)]),
         ("gated", "Dinov2Model", DINO | EAGER | {"use_swiglu_ffn": True, "qkv_bias": False}, [pixels(1, 3, 56, 56)]),
     ],
+    "dinov3_vit": [
+        ("registers", "DINOv3ViTModel", VISION | {"num_register_tokens": 3, "hidden_size": 64}, [pixels(2, 3, 40, 27), pixels(1, 3, 16, 16)]),
+        ("gated", "DINOv3ViTModel", VISION | EAGER | {"use_gated_mlp": True, "hidden_act": "silu", "key_bias": True, "mlp_bias": False,
+                                                      "query_bias": False, "rope_theta": 30.0}, [pixels(1, 3, 40, 40)]),
+    ],
     "clip": [
         ("both", "CLIPModel", CLIP, [
             {"input_ids": ended(3, 9, 199)} | pixels(2, 3, 40, 40),
@@ -90,6 +109,22 @@ HEADS = {
         ("projected", "CLIPVisionModelWithProjection", CLIP_VISION, SEEN),
         ("eager", "CLIPVisionModel", CLIP_VISION | EAGER | {"hidden_act": "gelu"}, SEEN),
     ],
+    "siglip": [
+        ("both", "SiglipModel", SIGLIP, [{"input_ids": ids(3, 9), "attention_mask": padded(3, 9)} | pixels(2, 3, 40, 40)]),
+        ("classes", "SiglipForImageClassification", SIGLIP | LABELS, SEEN),
+    ],
+    "siglip_text_model": [("eager", "SiglipTextModel", SIGLIP_TEXT | EAGER | {"projection_size": 20}, [
+        {"input_ids": ids(3, 9), "attention_mask": padded(3, 9)}])],
+    "siglip_vision_model": [
+        ("pooled", "SiglipVisionModel", VISION, SEEN),
+        ("bare", "SiglipVisionModel", VISION | EAGER | {"vision_use_head": False, "hidden_act": "gelu"}, SEEN),
+    ],
+    "siglip2": [
+        ("both", "Siglip2Model", SIGLIP2, [{"input_ids": ids(2, 9)} | patches([[3, 5], [4, 2], [1, 1]])]),
+        ("classes", "Siglip2ForImageClassification", SIGLIP2 | LABELS, [patches([[6, 7], [3, 2]])]),
+    ],
+    "siglip2_text_model": [("text", "Siglip2TextModel", SIGLIP_TEXT, [{"input_ids": ids(2, 5)}])],
+    "siglip2_vision_model": [("pooled", "Siglip2VisionModel", PATCHED, [patches([[5, 3], [2, 6]])])],
     "t5": [
         ("base", "T5Model", T5, PAIRS),
         ("deeper", "T5ForConditionalGeneration", T5 | {"num_decoder_layers": 3, "feed_forward_proj": "gelu"}, PAIRS),
@@ -151,13 +186,14 @@ def main():
         folder("tiny_dinov2", T.Dinov2ForImageClassification(
             T.Dinov2Config(mlp_ratio=2, use_swiglu_ffn=True, **small)), (2, 3, 8, 12))
     for kind in some or HEADS:
+        hf.ref.SAMPLES = hf.samples(kind)
         records = []
         for name, cls, options, cases in HEADS[kind]:
             config, record = hf.reference(cls, options, cases)
             print(kind, name, [c["err64"] for c in record["cases"]], [o["name"] for o in record["cases"][0]["outputs"]])
             records.append({"name": name, "config": config, "reference": record})
         with open(os.path.join(hf.OUT, kind + ".heads.json.gz"), "wb") as f:
-            f.write(zoo_program.pack(records))
+            f.write(gzip.compress(zoo_program.pack(records), 9, mtime=0))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ var albert = &family{
 		albertClass + "Attention":   {Forward: albertAttentionForward},
 		albertClass + "MLMHead":     layers.Unary(through("dense", "activation", "LayerNorm", "decoder")),
 		albertClass + "ForMaskedLM": headed("albert", logitsOf("predictions")),
+
+		albertClass + "ForSequenceClassification": headed("albert", logitsOfPooled("dropout", "classifier")),
+		albertClass + "ForTokenClassification":    headed("albert", logitsOf("dropout", "classifier")),
+		albertClass + "ForQuestionAnswering":      headed("albert", spansOf("qa_outputs")),
 	},
 	heads: []head{
 		{class: "AlbertModel", make: func(c *config) *layers.Module { return albertModel(c, c.holds("pooler.weight")) }},
@@ -33,6 +37,15 @@ var albert = &family{
 					Add("decoder", layers.Linear(small, words)).
 					Add("activation", c.activation(c.text("hidden_act", "gelu_new"))))
 		}},
+		albertHead("ForSequenceClassification", true, func(c *config, m *layers.Module, hidden int) {
+			m.Add("dropout", layers.Dropout(0.1)).Add("classifier", layers.Linear(hidden, c.labels()))
+		}),
+		albertHead("ForTokenClassification", false, func(c *config, m *layers.Module, hidden int) {
+			m.Add("dropout", layers.Dropout(0.1)).Add("classifier", layers.Linear(hidden, c.labels()))
+		}),
+		albertHead("ForQuestionAnswering", false, func(c *config, m *layers.Module, hidden int) {
+			m.Add("qa_outputs", layers.Linear(hidden, c.labels()))
+		}),
 	},
 	inputs: tokenInputs("attention_mask", "token_type_ids", "position_ids"),
 	tied: [][2]string{
@@ -40,6 +53,15 @@ var albert = &family{
 		{"predictions.decoder.bias", "predictions.bias"},
 	},
 	ties: true,
+}
+
+// albertHead returns a model with a head that add puts on it.
+func albertHead(name string, pooler bool, add func(c *config, m *layers.Module, hidden int)) head {
+	return head{class: "Albert" + name, make: func(c *config) *layers.Module {
+		m := layers.New(albertClass+name, nil).Add("albert", albertModel(c, pooler))
+		add(c, m, c.size("hidden_size", 4096))
+		return m
+	}}
 }
 
 // maxShared bounds layers that share their weights, of which a file may ask for any number.

@@ -50,7 +50,7 @@ func TestEncodersOfHeads(t *testing.T) {
 		"bert": "BertForMaskedLM", "roberta": "RobertaForSequenceClassification", "xlm-roberta": "XLMRobertaForMaskedLM",
 		"camembert": "CamembertForTokenClassification", "distilbert": "DistilBertForMaskedLM", "mpnet": "MPNetForMaskedLM", "albert": "AlbertForMaskedLM",
 		"modernbert": "ModernBertForMaskedLM", "t5": "T5ForConditionalGeneration", "qwen3": "Qwen3ForCausalLM",
-		"gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
+		"deberta-v2": "DebertaV2ForTokenClassification", "gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
 	} {
 		text := fmt.Appendf(nil, `{"model_type": %q, "architectures": [%q], "num_hidden_layers": 2, "n_layer": 2, "num_layers": 2}`, kind, class)
 		c, err := parseConfig(text, nil)

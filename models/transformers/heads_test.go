@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
 	"strings"
@@ -141,4 +142,61 @@ func sampled(got *tensor.Tensor, want zoo.Output, tolerance float64) error {
 		}
 	}
 	return nil
+}
+
+// TestLyingHeads changes every entry of recorded configurations, and of the parts in them, to values that do not fit the weights:
+// there is a graph, where the entry does not matter, or an error.
+func TestLyingHeads(t *testing.T) {
+	for _, kind := range []string{"deberta-v2", "siglip", "siglip2", "dinov3_vit"} {
+		for i := range recordedOf(t, kind) {
+			r := &recordedOf(t, kind)[i]
+			t.Run(kind+"/"+r.Name, func(t *testing.T) {
+				t.Parallel()
+				refused := 0
+				for _, text := range lyingTexts(t, r.Config) {
+					ckpt := r.folder(t)
+					ckpt.Config = text
+					shapes := make(map[string]tensor.Shape)
+					for name, f := range r.Reference.Cases[0].Inputs {
+						shapes[name] = f.Shape
+					}
+					if err := buildGraph(ckpt, shapes); err != nil {
+						refused++
+					}
+				}
+				if refused < 30 {
+					t.Errorf("only %d of the lies were refused", refused)
+				}
+			})
+		}
+	}
+}
+
+// lyingTexts returns the text of a configuration with one entry after the other changed to one value after the other.
+func lyingTexts(t *testing.T, text string) [][]byte {
+	t.Helper()
+	var all [][]byte
+	var whole map[string]any
+	if err := json.Unmarshal([]byte(text), &whole); err != nil {
+		t.Fatal(err)
+	}
+	var change func(fields map[string]any)
+	change = func(fields map[string]any) {
+		for key, was := range maps.Clone(fields) {
+			for _, lie := range []any{nil, 0, -1, 3, 1 << 30, 1e300, true, "", []any{1 << 30, 2}, map[string]any{}} {
+				fields[key] = lie
+				changed, err := json.Marshal(whole)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, changed)
+			}
+			fields[key] = was
+			if part, ok := was.(map[string]any); ok && strings.HasSuffix(key, "_config") {
+				change(part)
+			}
+		}
+	}
+	change(whole)
+	return all
 }

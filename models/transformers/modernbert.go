@@ -22,25 +22,66 @@ var modernBert = &family{
 		modernBertClass + "LayerRotary":     {Forward: rotaryForward},
 		modernBertClass + "PredictionHead":  layers.Unary(through("dense", "act", "norm")),
 		modernBertClass + "ForMaskedLM":     headed("model", logitsOf("head", "decoder")),
+
+		modernBertClass + "ForSequenceClassification": {Forward: modernBertSequenceForward},
+		modernBertClass + "ForTokenClassification":    headed("model", logitsOf("head", "drop", "classifier")),
+		modernBertClass + "ForQuestionAnswering":      headed("model", spansOf("head", "drop", "classifier")),
 	},
 	heads: []head{
 		{class: "ModernBertModel", make: modernBertModel},
 		{class: "ModernBertForMaskedLM", make: func(c *config) *layers.Module {
-			hidden, eps := c.size("hidden_size", 768), layers.Eps(c.float("norm_eps", 1e-5))
-			bias := layers.Attr("bias", c.flag("classifier_bias", false))
 			return layers.New(modernBertClass+"ForMaskedLM", nil).
 				Add("model", modernBertModel(c)).
-				Add("head", layers.New(modernBertClass+"PredictionHead", nil).
-					Add("dense", layers.Linear(hidden, hidden, bias)).
-					Add("act", c.activation(c.text("classifier_activation", "gelu"))).
-					Add("norm", layers.LayerNorm(hidden, eps, layers.Attr("bias", c.flag("norm_bias", false))))).
-				Add("decoder", layers.Linear(hidden, c.size("vocab_size", 50368),
+				Add("head", modernBertPrediction(c)).
+				Add("decoder", layers.Linear(c.size("hidden_size", 768), c.size("vocab_size", 50368),
 					layers.Attr("bias", c.flag("decoder_bias", true))))
 		}},
+		modernBertClassifier("ForSequenceClassification"),
+		modernBertClassifier("ForTokenClassification"),
+		modernBertClassifier("ForQuestionAnswering"),
 	},
 	inputs: tokenInputs("attention_mask", "position_ids"),
 	tied:   [][2]string{{"decoder.weight", "model.embeddings.tok_embeddings.weight"}},
 	ties:   true,
+}
+
+// modernBertPrediction is ModernBertPredictionHead.
+func modernBertPrediction(c *config) *layers.Module {
+	hidden, eps := c.size("hidden_size", 768), layers.Eps(c.float("norm_eps", 1e-5))
+	return layers.New(modernBertClass+"PredictionHead", nil).
+		Add("dense", layers.Linear(hidden, hidden, layers.Attr("bias", c.flag("classifier_bias", false)))).
+		Add("act", c.activation(c.text("classifier_activation", "gelu"))).
+		Add("norm", layers.LayerNorm(hidden, eps, layers.Attr("bias", c.flag("norm_bias", false))))
+}
+
+// modernBertClassifier is a model that classifies texts or tokens, or finds answers.
+func modernBertClassifier(name string) head {
+	return head{class: "ModernBert" + name, make: func(c *config) *layers.Module {
+		pooling := c.text("classifier_pooling", "cls")
+		if pooling != "cls" && pooling != "mean" {
+			c.unsupported("classifier_pooling " + pooling)
+		}
+		return layers.New(modernBertClass+name, map[string]any{"mean": pooling == "mean"}).
+			Add("model", modernBertModel(c)).
+			Add("head", modernBertPrediction(c)).
+			Add("drop", layers.Dropout(0)).
+			Add("classifier", layers.Linear(c.size("hidden_size", 768), c.labels()))
+	}}
+}
+
+// modernBertSequenceForward takes what the base model does: a text is its first token, or the mean of those that are no padding.
+func modernBertSequenceForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x, mask := field(t.ChildOf(m, "model", args...), "last_hidden_state"), optional(t, args, 1)
+	switch {
+	case !m.Bool("mean"):
+		x = t.Op("select.int", x, 1, 0)
+	case mask == nil:
+		x = t.Op("mean.dim", x, []int{1})
+	default:
+		x = t.Op("sum.dim_IntList", t.Op("mul.Tensor", x, t.Op("unsqueeze", mask, -1)), []int{1})
+		x = t.Op("div.Tensor", x, t.Op("sum.dim_IntList", mask, []int{1}, true))
+	}
+	return layers.Fields{{Name: "logits", Value: through("head", "drop", "classifier")(t, m, x)}}
 }
 
 // The types of layers, which are also the names of their rotary embeddings.

@@ -27,6 +27,11 @@ var mpnet = &family{
 		mpnetClass + "Pooler":        layers.Unary(encoderPoolerForward),
 		mpnetClass + "LMHead":        layers.Unary(robertaLMHeadForward),
 		mpnetClass + "ForMaskedLM":   headed("mpnet", logitsOf("lm_head")),
+
+		mpnetClass + "ClassificationHead":        layers.Unary(robertaClassificationHeadForward),
+		mpnetClass + "ForSequenceClassification": headed("mpnet", logitsOf("classifier")),
+		mpnetClass + "ForTokenClassification":    headed("mpnet", logitsOf("dropout", "classifier")),
+		mpnetClass + "ForQuestionAnswering":      headed("mpnet", spansOf("qa_outputs")),
 	},
 	heads: []head{
 		{class: "MPNetModel", make: func(c *config) *layers.Module {
@@ -42,6 +47,15 @@ var mpnet = &family{
 					Add("layer_norm", layers.LayerNorm(hidden, layers.Eps(c.float("layer_norm_eps", 1e-12)))).
 					Add("decoder", layers.Linear(hidden, words)))
 		}},
+		mpnetHead("ForSequenceClassification", func(c *config, m *layers.Module) {
+			hidden := c.size("hidden_size", 768)
+			m.Add("classifier", layers.New(mpnetClass+"ClassificationHead", nil).
+				Add("dense", layers.Linear(hidden, hidden)).
+				Add("dropout", layers.Dropout(0.1)).
+				Add("out_proj", layers.Linear(hidden, c.labels())))
+		}),
+		mpnetHead("ForTokenClassification", addClassifier),
+		mpnetHead("ForQuestionAnswering", addSpans),
 	},
 	inputs: tokenInputs("attention_mask", "position_ids"),
 	tied: [][2]string{
@@ -49,6 +63,15 @@ var mpnet = &family{
 		{"lm_head.decoder.bias", "lm_head.bias"},
 	},
 	ties: true,
+}
+
+// mpnetHead returns a model with a head that add puts on it.
+func mpnetHead(name string, add func(c *config, m *layers.Module)) head {
+	return head{class: "MPNet" + name, make: func(c *config) *layers.Module {
+		m := layers.New(mpnetClass+name, nil).Add("mpnet", mpnetModel(c, false))
+		add(c, m)
+		return m
+	}}
 }
 
 func mpnetModel(c *config, pooler bool) *layers.Module {
