@@ -104,9 +104,12 @@ func causalConvShape(in []Spec, _ Attrs) ([]Spec, error) {
 	if err := checkStates("causal_conv", in, 3, 2, 1); err != nil {
 		return nil, err
 	}
-	x, w := in[0].Shape, in[1].Shape
-	if w[0] != x[2] || w[1] < 2 || given(in, 2) && in[2].Shape[0] != x[2] {
-		return nil, fmt.Errorf("a weight of %v and a bias of %v for %v", w, in[2].Shape, x)
+	x, w, bias := in[0].Shape, in[1].Shape, tensor.Shape(nil)
+	if given(in, 2) {
+		bias = in[2].Shape
+	}
+	if w[0] != x[2] || w[1] < 2 || bias != nil && bias[0] != x[2] {
+		return nil, fmt.Errorf("a weight of %v and a bias of %v for %v", w, bias, x)
 	}
 	return []Spec{{DType: tensor.Float32, Shape: x}}, nil
 }

@@ -93,6 +93,73 @@ func TestStateOps(t *testing.T) {
 	}
 }
 
+// TestStateOpsRefuse: operands that fit each other in part are refused, also without a cache and without what may be absent.
+func TestStateOpsRefuse(t *testing.T) {
+	f := func(shape ...int) Spec { return Spec{DType: tensor.Float32, Shape: shape} }
+	type change map[int]Spec
+	for kind, all := range map[Kind]map[string]change{
+		"causal_conv": {
+			"one tap":                         {1: f(6, 1)},
+			"channels of another number":      {1: f(5, 4)},
+			"a bias of another length":        {2: f(1)},
+			"channels without a bias to name": {1: f(5, 4), 2: Spec{}},
+		},
+		"selective_scan": {
+			"no groups":                      {3: f(1, 7, 0, 3), 4: f(1, 7, 0, 3)},
+			"groups that do not divide":      {3: f(1, 7, 4, 3), 4: f(1, 7, 4, 3)},
+			"groups of other tokens":         {3: f(1, 8, 2, 3), 4: f(1, 8, 2, 3)},
+			"rates of each number":           {2: f(6, 3)},
+			"rates of numbers that are none": {0: f(1, 7, 6, 1), 2: f(6, 4)},
+		},
+		"delta_rule": {
+			"no keys":                 {0: f(1, 7, 0, 4), 1: f(1, 7, 0, 4)},
+			"keys that do not divide": {0: f(1, 7, 4, 4), 1: f(1, 7, 4, 4)},
+			"keys of other tokens":    {0: f(1, 8, 3, 4), 1: f(1, 8, 3, 4)},
+			"keys without queries":    {0: f(1, 7, 3, 5)},
+		},
+	} {
+		def, _ := Standard().Lookup(kind)
+		cache, _ := kind.StateOperand()
+		good := stateSpecs()[kind][:cache]
+		for name, c := range all {
+			in := good
+			for i, s := range c {
+				in = withSpec(in, i, s)
+			}
+			if out, err := def.Shape(in, nil); err == nil {
+				t.Errorf("%s takes %s: %v", kind, name, out)
+			}
+		}
+		for i := range good {
+			_, err := def.Shape(withSpec(good, i, Spec{}), nil)
+			if may := kind == "causal_conv" && i == 2; (err == nil) != may {
+				t.Errorf("%s without operand %d: %v", kind, i, err)
+			}
+		}
+	}
+	def, _ := Standard().Lookup("causal_conv")
+	if _, err := def.Shape([]Spec{f(1, 7, 6), f(5, 4)}, nil); err == nil {
+		t.Error("causal_conv takes a weight of 5 channels for 6")
+	}
+}
+
+// TestStateOpsCost: work is counted for each number of a state that a token meets.
+func TestStateOpsCost(t *testing.T) {
+	for kind, want := range map[Kind]int64{
+		"causal_conv": 2 * 7 * 6 * 4, "selective_scan": 6 * 7 * 6 * 8 * 3, "delta_rule": 8 * 7 * 6 * 5 * 4,
+	} {
+		def, _ := Standard().Lookup(kind)
+		in := stateSpecs()[kind]
+		out, err := def.Shape(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := def.FLOPs(in, out, nil); got != want {
+			t.Errorf("%s: %d operations, want %d", kind, got, want)
+		}
+	}
+}
+
 // withSpec returns operands of which one is another.
 func withSpec(in []Spec, i int, s Spec) []Spec {
 	all := append([]Spec{}, in...)

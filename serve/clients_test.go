@@ -165,3 +165,41 @@ func TestClientsAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsThatAreNone: what is no limit is refused: less than nothing, no number, and no end.
+func TestLimitsThatAreNone(t *testing.T) {
+	for _, text := range []string{"requests=-1", "bytes=-1", "rate=-1", "rate=NaN", "rate=Inf", "requests=x", "bytes=", "rate", "other=1"} {
+		var l ClientLimits
+		if err := l.set(text); err == nil {
+			t.Errorf("%s is taken: %+v", text, l)
+		}
+	}
+	var l ClientLimits
+	for _, text := range []string{"requests=4", "bytes=64MiB", "rate=2.5"} {
+		if err := l.set(text); err != nil {
+			t.Error(err)
+		}
+	}
+	if l != (ClientLimits{Requests: 4, Bytes: 64 << 20, Rate: 2.5}) {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestWhoAskedTooOftenIsKnown: a client that has nothing under way, but may not begin yet, is not forgotten, or it could begin.
+func TestWhoAskedTooOftenIsKnown(t *testing.T) {
+	all, now := &clients{}, time.Unix(0, 0)
+	x := all.find("x", ClientLimits{Rate: 1}, now)
+	if err := x.begin(now); err != nil {
+		t.Fatal(err)
+	}
+	x.end()
+	all.find("y", ClientLimits{}, now)
+	if all.find("x", ClientLimits{Rate: 1}, now) != x {
+		t.Error("it was forgotten")
+	}
+	all.find("y", ClientLimits{}, now)
+	now = now.Add(time.Second)
+	if all.find("z", ClientLimits{}, now); all.known["x"] != nil {
+		t.Error("it is known though it may begin again")
+	}
+}

@@ -66,3 +66,15 @@ func FuzzColumns(f *testing.F) {
 		}
 	})
 }
+
+// TestColumnsThatEnd: a number that its column does not have any more is an error, not the one before it.
+func TestColumnsThatEnd(t *testing.T) {
+	for order, want := range map[string]string{"\x00": "%r7", "\x00\x00": ""} {
+		packed := appendPart(appendPart(nil, []byte("%r\x00\n")), []byte(order))
+		packed = appendPart(appendPart(packed, []byte("%r")), []byte{14})
+		got, err := join(packed, 100)
+		if string(got) != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, errColumns) {
+			t.Errorf("%d lines of a column of one number: %q, %v", len(order), got, err)
+		}
+	}
+}

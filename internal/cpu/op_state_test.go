@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -28,6 +29,7 @@ var walkCases = []walkCase{
 	{kind: "selective_scan", heads: 37, groups: 1, rows: 16, columns: 1, own: true},
 	{kind: "selective_scan", heads: 96, groups: 3, rows: 5, columns: 1, own: true},
 	{kind: "selective_scan", heads: 6, groups: 2, rows: 7, columns: 1},
+	{kind: "selective_scan", heads: 80, groups: 2, rows: 5, columns: 1},
 	{kind: "selective_scan", heads: 4, groups: 2, rows: 24, columns: 33},
 	{kind: "selective_scan", heads: 3, groups: 1, rows: 128, columns: 64},
 	{kind: "delta_rule", heads: 4, groups: 2, rows: 9, columns: 7},
@@ -287,6 +289,8 @@ func TestWalksInAnyParts(t *testing.T) {
 									}
 								}
 								at[s] = x.to
+							} else if i == 0 && at[s] >= 0 && r.IntN(2) == 0 { // where it was, though the next row goes on with it
+								x.to = at[s]
 							} else if r.IntN(4) == 0 { // a state on the way, of which nobody hears
 								x.to = int64(free[r.IntN(len(free))])
 							}
@@ -312,6 +316,44 @@ func TestWalksInAnyParts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWalksBesideEachOther: several sequences of one pass, without a cache, give what each gives alone.
+func TestWalksBesideEachOther(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	const sequences, length = 3, 5
+	for k, c := range walkCases {
+		w := newWalked(c, sequences, length, rand.New(rand.NewPCG(4, uint64(k))))
+		in := make([]*tensor.Tensor, len(w.fixed))
+		for i, x := range w.fixed {
+			if in[i] = x; i == 2 && w.bare {
+				in[i] = nil
+			}
+			if x != nil {
+				continue
+			}
+			in[i] = newTensor(tensor.Float32, append([]int{sequences}, w.sequences[0][i].Layout.Shape...)...)
+			for s, own := range w.sequences {
+				copy(in[i].Data[s*len(in[i].Data)/sequences:], own[i].Data)
+			}
+		}
+		out, err := Compute(t.Context(), pool, graph.Standard(), c.kind, nil, in...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s := range sequences {
+			alone := bytes.Join(w.run(t, pool, nil, w.all(s, 0)), nil)
+			if !bytes.Equal(alone, out[0].Data[s*len(alone):][:len(alone)]) {
+				t.Errorf("%v: sequence %d has other bits beside others", c, s)
+			}
+		}
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		if _, err := Compute(stopped, pool, graph.Standard(), c.kind, nil, in...); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v: stopped, it gives %v", c, err)
+		}
 	}
 }
 
