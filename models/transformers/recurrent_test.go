@@ -91,6 +91,9 @@ func TestRecurrentSameText(t *testing.T) {
 			"emulated":    {Session: optimem.Options{Device: "emu:memory=64MiB,bandwidth=12GB/s"}, Sequences: 3, Speculate: 2},
 			"drafted":     {Draft: model, Sequences: 2},
 		} {
+			if testing.Short() && !slices.Contains([]string{"page", "few rows", "guesses", "emulated"}, name) {
+				continue
+			}
 			o.Context = 160
 			if o.Draft != nil {
 				o.Draft = tinyDraft(t)
