@@ -18,6 +18,8 @@ import tempfile
 
 import numpy as np
 
+from run_generate import in_turns
+
 SENTENCE = """
 import sys, time, numpy as np, torch
 from sentence_transformers import SentenceTransformer
@@ -118,12 +120,8 @@ def main():
             rows["sentence-transformers", threads] = lambda t=threads: python(SENTENCE, a.folder, texts, out("st.npy"), t, threads=t)
             if os.path.exists(model):
                 rows["ONNX Runtime", threads] = lambda t=threads: python(ONNX, a.folder, texts, out("onnx.npy"), t, model, threads=t)
-        seen = {k: [] for k in rows}
-        for _ in range(a.rounds):
-            for k, run in rows.items():
-                seen[k].append(run())
         print("| | threads | sentences a second |\n|---|---|---|")
-        for (name, threads), list_ in seen.items():
+        for (name, threads), list_ in in_turns(rows, a.rounds).items():
             print(f"| {name} | {threads} | {a.sentences / statistics.median(list_):.1f} |")
         want = np.load(out("st.npy"))
         print(f"\nlargest difference from sentence-transformers: {abs(np.load(out('ours.npy')) - want).max():.2e}")

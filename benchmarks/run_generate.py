@@ -42,33 +42,42 @@ def peer(folder, dtype, threads, tokens, prompt):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def ours(program, folder, kv, threads, tokens, prompt, more):
-    out = subprocess.run([program, "generate", folder, prompt, "--raw", "--json", "--quiet", "--max-tokens", str(tokens),
-                          "--threads", str(threads), "--kv", kv, *more], capture_output=True, text=True, check=True).stdout
+def ours(program, model, threads, tokens, prompt, more):
+    out = subprocess.run([program, "generate", model, prompt, "--raw", "--json", "--quiet", "--max-tokens", str(tokens),
+                          "--threads", str(threads), "--mode", "resident", *more], capture_output=True, text=True, check=True).stdout
     a = json.loads(out)
     return {"prompt_tokens": a["prompt_tokens"], "first": a["first_token_seconds"], "rate": a["tokens_per_second"]}
 
 
-def main():
+def arguments(model):
     p = argparse.ArgumentParser()
     p.add_argument("program")
-    p.add_argument("folder")
+    p.add_argument(model)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--tokens", type=int, default=64)
     p.add_argument("--words", type=int, default=200)
     a = p.parse_args()
-    prompt = " ".join(["The quick brown fox jumps over the lazy dog."] * (a.words // 9 + 1))
-    rows = {}
-    for threads in (1, 2):
-        rows["optimem, bf16 weights", threads] = lambda t=threads: ours(a.program, a.folder, "bf16", t, a.tokens, prompt, ["--mode", "resident"])
-        rows["transformers, bfloat16", threads] = lambda t=threads: peer(a.folder, "bfloat16", t, a.tokens, prompt)
-        rows["transformers, float32", threads] = lambda t=threads: peer(a.folder, "float32", t, a.tokens, prompt)
+    return a, " ".join(["The quick brown fox jumps over the lazy dog."] * (a.words // 9 + 1))
+
+
+def in_turns(rows, rounds):
+    """Runs every row once a round, and returns what each gave."""
     seen = {k: [] for k in rows}
-    for _ in range(a.rounds):
+    for _ in range(rounds):
         for k, run in rows.items():
             seen[k].append(run())
+    return seen
+
+
+def main():
+    a, prompt = arguments("folder")
+    rows = {}
+    for threads in (1, 2):
+        rows["optimem, bf16 weights", threads] = lambda t=threads: ours(a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16"])
+        rows["transformers, bfloat16", threads] = lambda t=threads: peer(a.folder, "bfloat16", t, a.tokens, prompt)
+        rows["transformers, float32", threads] = lambda t=threads: peer(a.folder, "float32", t, a.tokens, prompt)
     print("| | threads | prompt tokens | first token, s | tokens a second |\n|---|---|---|---|---|")
-    for (name, threads), list_ in seen.items():
+    for (name, threads), list_ in in_turns(rows, a.rounds).items():
         first, rate = (statistics.median(x[k] for x in list_) for k in ("first", "rate"))
         print(f"| {name} | {threads} | {list_[0]['prompt_tokens']} | {first:.3f} | {rate:.1f} |")
 

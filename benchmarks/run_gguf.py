@@ -7,11 +7,12 @@ Tokens are generated without guesses and greedily. The table has medians, for on
 else should run meanwhile: llama.cpp's threads wait for each other by spinning.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
+
+from run_generate import arguments, in_turns, ours
 
 PEER = """
 import json, sys, xllamacpp as x
@@ -24,7 +25,7 @@ s = x.Server(p)
 ask = lambda text, n: s.handle_completions({"prompt": text, "max_tokens": n, "temperature": 0, "ignore_eos": True})
 ask("Once", 4)
 t = ask(prompt, tokens)["timings"]
-print(json.dumps({"prompt_tokens": t["prompt_n"], "prefill": t["prompt_per_second"], "rate": t["predicted_per_second"]}))
+print(json.dumps({"prompt_tokens": t["prompt_n"], "first": t["prompt_ms"] / 1000, "rate": t["predicted_per_second"]}))
 """
 
 
@@ -34,33 +35,16 @@ def peer(path, threads, tokens, prompt):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def ours(program, path, threads, tokens, prompt):
-    out = subprocess.run([program, "generate", path, prompt, "--raw", "--json", "--quiet", "--max-tokens", str(tokens), "--speculate", "off",
-                          "--threads", str(threads), "--mode", "resident"], capture_output=True, text=True, check=True).stdout
-    a = json.loads(out)
-    return {"prompt_tokens": a["prompt_tokens"], "prefill": a["prompt_tokens"] / a["first_token_seconds"], "rate": a["tokens_per_second"]}
-
-
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("program")
-    p.add_argument("file")
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--tokens", type=int, default=64)
-    p.add_argument("--words", type=int, default=200)
-    a = p.parse_args()
-    prompt = " ".join(["The quick brown fox jumps over the lazy dog."] * (a.words // 9 + 1))
+    a, prompt = arguments("file")
     rows = {}
     for threads in (1, 2):
-        rows["optimem", threads] = lambda t=threads: ours(a.program, a.file, t, a.tokens, prompt)
+        rows["optimem", threads] = lambda t=threads: ours(a.program, a.file, t, a.tokens, prompt, ["--speculate", "off"])
         rows["llama.cpp", threads] = lambda t=threads: peer(a.file, t, a.tokens, prompt)
-    seen = {k: [] for k in rows}
-    for _ in range(a.rounds):
-        for k, run in rows.items():
-            seen[k].append(run())
     print("| | threads | prompt tokens | prompt tokens a second | tokens a second |\n|---|---|---|---|---|")
-    for (name, threads), list_ in seen.items():
-        prefill, rate = (statistics.median(x[k] for x in list_) for k in ("prefill", "rate"))
+    for (name, threads), list_ in in_turns(rows, a.rounds).items():
+        prefill = statistics.median(x["prompt_tokens"] / x["first"] for x in list_)
+        rate = statistics.median(x["rate"] for x in list_)
         print(f"| {name} | {threads} | {list_[0]['prompt_tokens']} | {prefill:.1f} | {rate:.1f} |")
 
 

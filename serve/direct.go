@@ -92,87 +92,71 @@ func (r *Registry) Writing(ctx context.Context, model string) (w Writing, err er
 
 // Write has a model write, beside the texts that it writes already. The request says all: nothing of it is filled in. What is wrong
 // is an [*Error]; a text is whole, or there is an error.
-func (r *Registry) Write(ctx context.Context, model string, request generate.TextRequest) (result *generate.TextResult, err error) {
-	v, err := r.find(model, "")
-	if err != nil {
-		return nil, err
-	}
-	begin := time.Now()
-	c := &call{name: model, version: v.number, rows: 1}
-	defer func() {
-		status := 200
-		if err != nil {
-			e := told(ctx, err)
-			if status, result, err = e.Status, nil, e; status == 500 {
-				r.log.Error("a request failed", "model", v.name(), "error", e.Err)
-			}
+func (r *Registry) Write(ctx context.Context, model string, request generate.TextRequest) (*generate.TextResult, error) {
+	var result *generate.TextResult
+	err := direct(ctx, r, model, 1, "model %q does not write", func(t *textRunner, c *call, begin time.Time) (err error) {
+		if _, err := t.Tokens(request); err != nil { // by the request alone: it would be so everywhere
+			return &Error{Status: http.StatusBadRequest, Msg: err.Error(), Err: err}
 		}
-		v.stats.done(c, status, time.Since(begin))
-	}()
-	i, release, err := v.use(ctx)
+		if result, err = t.Pieces(ctx, request, func(generate.Piece) error { return nil }); err != nil {
+			return err
+		}
+		if result.Finish == generate.FinishCancelled {
+			return context.Canceled
+		}
+		c.queue = min(time.Duration(result.FirstTokenSeconds*float64(time.Second)), time.Since(begin))
+		c.infer = time.Since(begin) - c.queue
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	t, ok := i.runner.(*textRunner)
-	if !ok {
-		return nil, refuse(http.StatusNotImplemented, "model %q does not write", model)
-	}
-	done, err := r.admit(ctx, v, i)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if _, err := t.Tokens(request); err != nil { // by the request alone: it would be so everywhere
-		return nil, &Error{Status: http.StatusBadRequest, Msg: err.Error(), Err: err}
-	}
-	if result, err = t.Pieces(ctx, request, func(generate.Piece) error { return nil }); err != nil {
-		return nil, err
-	}
-	if result.Finish == generate.FinishCancelled {
-		return nil, context.Canceled
-	}
-	c.queue = min(time.Duration(result.FirstTokenSeconds*float64(time.Second)), time.Since(begin))
-	c.infer = time.Since(begin) - c.queue
 	return result, nil
 }
 
 // Embed has a model make vectors of texts. What is wrong is an [*Error].
-func (r *Registry) Embed(ctx context.Context, model string, request embed.Request) (result *embed.Result, err error) {
+func (r *Registry) Embed(ctx context.Context, model string, request embed.Request) (*embed.Result, error) {
+	var result *embed.Result
+	rows := int64(len(request.Texts))
+	err := direct(ctx, r, model, rows, "model %q makes no vectors", func(e *vectorRunner, c *call, begin time.Time) (err error) {
+		c.queue = time.Since(begin)
+		result, err = e.Embed(ctx, request)
+		c.infer = time.Since(begin) - c.queue
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// direct has the newest version of a model do what run says, in its place among what waits for it, and counts it. A model of another
+// kind is refused with the text other. What is wrong is an [*Error], but for a model that is not there.
+func direct[T runner](
+	ctx context.Context, r *Registry, model string, rows int64, other string, run func(T, *call, time.Time) error,
+) (err error) {
 	v, err := r.find(model, "")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	begin := time.Now()
-	c := &call{name: model, version: v.number, rows: int64(len(request.Texts))}
-	defer func() {
-		status := 200
-		if err != nil {
-			e := told(ctx, err)
-			if status, result, err = e.Status, nil, e; status == 500 {
-				r.log.Error("a request failed", "model", v.name(), "error", e.Err)
-			}
-		}
-		v.stats.done(c, status, time.Since(begin))
-	}()
+	c := &call{name: model, version: v.number, rows: rows}
+	defer func() { err = r.finish(ctx, v, c, begin, err) }()
 	i, release, err := v.use(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer release()
-	e, ok := i.runner.(*vectorRunner)
+	t, ok := i.runner.(T)
 	if !ok {
-		return nil, refuse(http.StatusNotImplemented, "model %q makes no vectors", model)
+		return refuse(http.StatusNotImplemented, other, model)
 	}
 	done, err := r.admit(ctx, v, i)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer done()
-	c.queue = time.Since(begin)
-	result, err = e.Embed(ctx, request)
-	c.infer = time.Since(begin) - c.queue
-	return result, err
+	return run(t, c, begin)
 }
 
 // Digest is the SHA-256, in hexadecimal, of all files of the newest version of a model, and of the architecture and code that

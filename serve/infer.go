@@ -17,17 +17,7 @@ func (r *Registry) infer(ctx context.Context, v *version, name string, request *
 	if p := passageOf(ctx); p != nil {
 		p.model, p.version, id = v.model, v.number, p.id
 	}
-	defer func() {
-		status := 200
-		if err != nil {
-			e := told(ctx, err)
-			status, err = e.Status, e
-			if status == 500 {
-				r.log.Error("a request failed", "model", v.name(), "request", id, "error", e.Err)
-			}
-		}
-		v.stats.done(c, status, time.Since(begin))
-	}()
+	defer func() { err = r.finish(ctx, v, c, begin, err, "request", id) }()
 	ctx, cancel, err := withTimeout(ctx, request.Parameters)
 	if err != nil {
 		return nil, err
@@ -47,6 +37,20 @@ func (r *Registry) infer(ctx context.Context, v *version, name string, request *
 		return nil, err
 	}
 	return c.response, nil
+}
+
+// finish counts a call that is over, and returns what is wrong with it for those who asked, nil where nothing is. What was wrong here is
+// logged, with what else is known of the call.
+func (r *Registry) finish(ctx context.Context, v *version, c *call, begin time.Time, err error, known ...any) error {
+	status := 200
+	if err != nil {
+		e := told(ctx, err)
+		if status, err = e.Status, e; status == 500 {
+			r.log.Error("a request failed", append([]any{"model", v.name(), "error", e.Err}, known...)...)
+		}
+	}
+	v.stats.done(c, status, time.Since(begin))
+	return err
 }
 
 // withTimeout bounds a request by its parameter timeout, in microseconds.

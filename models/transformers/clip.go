@@ -231,16 +231,20 @@ func clipVisionModelForward(t *layers.Trace, m *layers.Module, args ...any) any 
 }
 
 func clipVisionEmbeddingsForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	pixels := picture(t, args)
+	patches := squarePatches(t, m, picture(t, args))
+	class := t.Op("expand", t.Param(m, "class_embedding"), []int{patches.Shape()[0], 1, -1})
+	x := t.Op("cat", []layers.Tensor{class, patches}, 1)
+	return t.Op("add.Tensor", x, t.Child(m, "position_embedding", t.Param(m, "position_ids")))
+}
+
+// squarePatches returns the patches of pictures as [batch, patches, size]: of pictures as large as the model's alone.
+func squarePatches(t *layers.Trace, m *layers.Module, pixels layers.Tensor) layers.Tensor {
 	s, side := pixels.Shape(), m.Int("image_size")
 	if s[2] != side || s[3] != side {
 		t.Fail("pictures of %d × %d, and the model's are %d × %d", s[2], s[3], side, side)
 	}
-	patches := t.Child(m, "patch_embedding", t.Op("to.dtype", pixels, tensor.Float32))
-	patches = t.Op("transpose.int", t.Op("flatten.using_ints", patches, 2), 1, 2)
-	class := t.Op("expand", t.Param(m, "class_embedding"), []int{s[0], 1, -1})
-	x := t.Op("cat", []layers.Tensor{class, patches}, 1)
-	return t.Op("add.Tensor", x, t.Child(m, "position_embedding", t.Param(m, "position_ids")))
+	x := t.Child(m, "patch_embedding", t.Op("to.dtype", pixels, tensor.Float32))
+	return t.Op("transpose.int", t.Op("flatten.using_ints", x, 2), 1, 2)
 }
 
 func clipEncoderForward(t *layers.Trace, m *layers.Module, args ...any) any {

@@ -18,7 +18,7 @@ var dinov3 = &family{
 		dinov3Class + "Model":                 {Forward: dinov3ModelForward},
 		dinov3Class + "Embeddings":            {Forward: dinov3EmbeddingsForward},
 		dinov3Class + "RopePositionEmbedding": {Forward: dinov3RopeForward},
-		dinov3Class + "Encoder":               {Forward: dinov3EncoderForward},
+		dinov3Class + "Encoder":               {Forward: encoderForward},
 		dinov3Class + "Layer":                 {Forward: dinov3LayerForward},
 		dinov3Class + "LayerScale":            layers.Unary(dinov2LayerScaleForward),
 		dinov3Class + "Attention":             {Forward: dinov3AttentionForward},
@@ -144,14 +144,6 @@ func dinov3RopeForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	angles = t.Op("flatten.using_ints", angles, 1, 2)
 	angles = t.Op("cat", []layers.Tensor{angles, angles}, -1)
 	return []layers.Tensor{t.Op("cos", angles), t.Op("sin", angles)}
-}
-
-func dinov3EncoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	x := args[0]
-	for _, layer := range m.Child("layer").Children {
-		x = t.Run(layer.Module, x, args[1])
-	}
-	return x
 }
 
 func dinov3LayerForward(t *layers.Trace, m *layers.Module, args ...any) any {

@@ -48,11 +48,7 @@ var mpnet = &family{
 					Add("decoder", layers.Linear(hidden, words)))
 		}},
 		mpnetHead("ForSequenceClassification", func(c *config, m *layers.Module) {
-			hidden := c.size("hidden_size", 768)
-			m.Add("classifier", layers.New(mpnetClass+"ClassificationHead", nil).
-				Add("dense", layers.Linear(hidden, hidden)).
-				Add("dropout", layers.Dropout(0.1)).
-				Add("out_proj", layers.Linear(hidden, c.labels())))
+			addClassificationHead(c, m, mpnetClass)
 		}),
 		mpnetHead("ForTokenClassification", addClassifier),
 		mpnetHead("ForQuestionAnswering", addSpans),

@@ -44,11 +44,7 @@ func robertaFamily(model, module, name string, vocabulary int) *family {
 			withHead("ForMaskedLM", addLM),
 			withHead("ForCausalLM", addLM),
 			withHead("ForSequenceClassification", func(c *config, m *layers.Module) {
-				hidden := c.size("hidden_size", 768)
-				m.Add("classifier", layers.New(class+"ClassificationHead", nil).
-					Add("dense", layers.Linear(hidden, hidden)).
-					Add("dropout", layers.Dropout(0.1)).
-					Add("out_proj", layers.Linear(hidden, c.labels())))
+				addClassificationHead(c, m, class)
 			}),
 			withHead("ForTokenClassification", addClassifier),
 			withHead("ForQuestionAnswering", addSpans),
@@ -78,6 +74,15 @@ func robertaClasses(class string) layers.Classes {
 func robertaLMHeadForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
 	x = t.Op("gelu", t.Child(m, "dense", x))
 	return t.Child(m, "decoder", t.Child(m, "layer_norm", x))
+}
+
+// addClassificationHead adds the head of a class that labels whole texts.
+func addClassificationHead(c *config, m *layers.Module, class string) {
+	hidden := c.size("hidden_size", 768)
+	m.Add("classifier", layers.New(class+"ClassificationHead", nil).
+		Add("dense", layers.Linear(hidden, hidden)).
+		Add("dropout", layers.Dropout(0.1)).
+		Add("out_proj", layers.Linear(hidden, c.labels())))
 }
 
 func robertaClassificationHeadForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {

@@ -226,13 +226,7 @@ func (g siglip) embeddingsForward(t *layers.Trace, m *layers.Module, args ...any
 	if g.patches {
 		return siglipPatches(t, m, optional(t, args, 0), optional(t, args, 1))
 	}
-	pixels := picture(t, args)
-	s, side := pixels.Shape(), m.Int("image_size")
-	if s[2] != side || s[3] != side {
-		t.Fail("pictures of %d × %d, and the model's are %d × %d", s[2], s[3], side, side)
-	}
-	x := t.Child(m, "patch_embedding", t.Op("to.dtype", pixels, tensor.Float32))
-	x = t.Op("transpose.int", t.Op("flatten.using_ints", x, 2), 1, 2)
+	x := squarePatches(t, m, picture(t, args))
 	return t.Op("add.Tensor", x, t.Child(m, "position_embedding", t.Param(m, "position_ids")))
 }
 

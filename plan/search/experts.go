@@ -114,7 +114,11 @@ func (d *draft) lentOf(i int) *lent {
 // lentTo returns a draft of the same graph in which experts are lent, through so many bytes of slots; nil where the device does
 // not take such ops.
 func (d *draft) lentTo(l *lending, slotBytes int64) *draft {
-	use := l.within(slotBytes, d.o.Once)
+	return d.withLent(l.within(slotBytes, d.o.Once))
+}
+
+// withLent returns a draft of the same graph in which experts are lent as use says; nil where the device does not take such ops.
+func (d *draft) withLent(use *lending) *draft {
 	g := graph.Lend(d.l.Graph, func(op int) bool { return use.ops[d.l.Graph.Ops[op].Out[0]] != nil })
 	lowered, err := d.o.Lower(g)
 	if err != nil {
@@ -189,14 +193,7 @@ func (d *draft) lentAs(like *plan.Plan) *draft {
 		s.Offset = 0
 		use.sets = append(use.sets, s)
 	}
-	g := graph.Lend(d.l.Graph, func(op int) bool { return use.ops[d.l.Graph.Ops[op].Out[0]] != nil })
-	lowered, err := d.o.Lower(g)
-	if err != nil {
-		return nil
-	}
-	o := d.o
-	o.lending = use
-	return newDraft(lowered, cut(g, o.MaxGroup), o, nil).coarse()
+	return d.withLent(use)
 }
 
 // sameExpert reports whether two experts are read and lie in a slot alike.
