@@ -169,8 +169,8 @@ func (r Rates) Reading(bytes int64, reads int) float64 {
 	return float64(bytes)/r.DiskBytes + float64(reads)*r.ReadSeconds
 }
 
-// ReadingPacked returns what a number of reads of packed files take, which are of so many bytes and stand for so many decoded
-// ones: blocks are decoded while others are read, by one processor at least.
+// ReadingPacked returns what a number of reads of packed files take, which are of so many bytes and stand for so many
+// decoded ones: blocks are decoded while others are read, by one processor at least.
 func (r Rates) ReadingPacked(bytes, decoded int64, reads int) float64 {
 	return max(float64(bytes)/r.DiskBytes, r.Decoding(decoded)) + float64(reads)*r.ReadSeconds
 }

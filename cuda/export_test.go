@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/internal/sysmem"
 )
 
-// OnHost has GPUs be at the NUMA nodes of another host, and calls took with the node that page-locked memory is taken of, until it is
-// undone.
+// OnHost has GPUs be at the NUMA nodes of another host, and calls took with the node that page-locked memory is taken
+// of, until it is undone.
 func OnHost(t sysmem.Topology, took func(node int)) (undo func()) {
 	host, before := topology, near
 	topology = func() sysmem.Topology { return t }

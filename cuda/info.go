@@ -15,8 +15,8 @@ type Info struct {
 	Capability, Driver int
 	MemoryBytes        int64
 	Multiprocessors    int
-	// Address is the GPU's on the PCI bus, such as "0000:65:00.0", Node the NUMA node of the host that it is at; −1 where there is but
-	// one, or the host does not say.
+	// Address is the GPU's on the PCI bus, such as "0000:65:00.0", Node the NUMA node of the host that it is at; −1
+	// where there is but one, or the host does not say.
 	Address string
 	Node    int
 	// Simulated says that the driver is the simulator.

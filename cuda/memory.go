@@ -93,8 +93,8 @@ type hostMemory struct {
 // near is where memory of the host is taken from, but in tests.
 var near = hostmem.Near
 
-// AllocHost takes page-locked memory of the host, which the GPU copies from and to by itself: where there are several NUMA nodes, of
-// that which the GPU is at.
+// AllocHost takes page-locked memory of the host, which the GPU copies from and to by itself: where there are several
+// NUMA nodes, of that which the GPU is at.
 func (d *Device) AllocHost(bytes int64) (device.HostMemory, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("%d bytes of page-locked memory", bytes)

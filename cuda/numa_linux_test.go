@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/internal/sysmem"
 )
 
-// TestHostMemoryNearTheGPU: page-locked memory is of the NUMA node that the GPU is at, where the host has several nodes and says so, and
-// of none in particular elsewhere.
+// TestHostMemoryNearTheGPU: page-locked memory is of the NUMA node that the GPU is at, where the host has several nodes
+// and says so, and of none in particular elsewhere.
 func TestHostMemoryNearTheGPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes, at string

@@ -92,19 +92,19 @@ type Launch struct {
 	In   []Argument
 	Out  []Argument
 	Work Region
-	// Lender has the operands that are lent to the op while it runs (see [graph.Op.Lent]), whose arguments have no memory; nil
-	// where none are.
+	// Lender has the operands that are lent to the op while it runs (see [graph.Op.Lent]), whose arguments have no
+	// memory; nil where none are.
 	Lender Lender
 }
 
-// A Lender lends an op the weights of one expert after the other, on a device that computes inside Run. The op says which
-// experts it needs, and is told in which order it is to compute them: those first that are there, while others are read. The
-// goroutine that computes calls it.
+// A Lender lends an op the weights of one expert after the other, on a device that computes inside Run. The op says
+// which experts it needs, and is told in which order it is to compute them: those first that are there, while others
+// are read. The goroutine that computes calls it.
 type Lender interface {
 	// Want says which experts are needed, each once and by id, and by how many rows in all.
 	Want(ctx context.Context, experts []int32, rows int) error
-	// Next returns the next expert with its [graph.LentOperands], which stay where they are until the next call; −1 once all
-	// were lent.
+	// Next returns the next expert with its [graph.LentOperands], which stay where they are until the next call; −1
+	// once all were lent.
 	Next(ctx context.Context) (expert int, operands []Argument, err error)
 }
 

@@ -33,8 +33,8 @@ type block struct {
 	idle *list.Element
 }
 
-// A content is what a block holds: so many tokens, after the block or the source with a serial number, 0 for neither, as an adapter
-// sees them.
+// A content is what a block holds: so many tokens, after the block or the source with a serial number, 0 for neither,
+// as an adapter sees them.
 type content struct {
 	after   uint64
 	adapter int64
@@ -60,8 +60,8 @@ func contentOf(after uint64, adapter int64, tokens []int) content {
 	return c
 }
 
-// shared returns the registered blocks that hold the beginning of tokens under an adapter and after a source, all but the last of them at most:
-// what comes after that one is yet to be computed.
+// shared returns the registered blocks that hold the beginning of tokens under an adapter and after a source, all but
+// the last of them at most: what comes after that one is yet to be computed.
 func (b *blocks) shared(root uint64, adapter int64, tokens []int) []int {
 	return b.known(root, adapter, tokens[:max(len(tokens)-1, 0)])
 }

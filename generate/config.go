@@ -24,8 +24,8 @@ type Defaults struct {
 	Sampling Sampling
 	// MaxTokens is how many are written where nobody says, 0 where the folder does not say either.
 	MaxTokens int
-	// Start are the tokens that a decoder begins with, of a model that reads a source before it writes; nil of others. Of one that
-	// reads speech they are those before the language.
+	// Start are the tokens that a decoder begins with, of a model that reads a source before it writes; nil of others.
+	// Of one that reads speech they are those before the language.
 	Start []int
 	// Beams is how many texts the folder wants to be followed ([Writer.Beam]), 0 where it does not say.
 	Beams int
@@ -39,8 +39,9 @@ type Speech struct {
 	Languages map[string]int
 	// Language is the token of the one that the folder names, −1 where it has the model tell.
 	Language int
-	// Behind are the tokens behind the language: of a task, where the folder names one, and that no times are wanted. Named are those
-	// behind a language that the caller names: there the task is to write down, and not to translate, unless the folder says so.
+	// Behind are the tokens behind the language: of a task, where the folder names one, and that no times are wanted.
+	// Named are those behind a language that the caller names: there the task is to write down, and not to translate,
+	// unless the folder says so.
 	Behind, Named []int
 }
 

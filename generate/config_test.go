@@ -61,8 +61,8 @@ func TestBadDefaults(t *testing.T) {
 	}
 }
 
-// TestSpeechBegins: a decoder of speech begins with the language that is named, or heard, with a task where one is said, and with no
-// times; forced tokens of older files count.
+// TestSpeechBegins: a decoder of speech begins with the language that is named, or heard, with a task where one is
+// said, and with no times; forced tokens of older files count.
 func TestSpeechBegins(t *testing.T) {
 	const config = `{"is_encoder_decoder": true, "decoder_start_token_id": 50, "max_length": 90}`
 	const silent = `"no_timestamps_token_id": 63`

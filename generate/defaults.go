@@ -8,8 +8,8 @@ const DefaultTokens = 256
 // KVTypes are the dtypes that keys and values may be kept as, by the names that users give them.
 var KVTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16, "int8": tensor.Int8}
 
-// KVType is the dtype of keys and values where nobody says: that of most of the weights' bytes, of those that are floats and
-// may be kept; float32 where as many are.
+// KVType is the dtype of keys and values where nobody says: that of most of the weights' bytes, of those that are
+// floats and may be kept; float32 where as many are.
 func KVType(weights []tensor.Weight) tensor.DType {
 	bytes := make(map[tensor.DType]int64)
 	best := tensor.Float32

@@ -36,8 +36,9 @@ import (
 type Options struct {
 	// Session is how the session runs: its mode, device, memory, ….
 	Session runtime.Options
-	// Context is how many tokens a sequence has at most, its prompt included, and of a model that reads a text before it writes how
-	// many that has at most. 0 is what the model and the budget admit, 4096 at most, or 1024 of such a model.
+	// Context is how many tokens a sequence has at most, its prompt included, and of a model that reads a text before
+	// it writes how many that has at most. 0 is what the model and the budget admit, 4096 at most, or 1024 of such a
+	// model.
 	Context int
 	// Sequences is how many sequences of a full context there is room for at once; shorter ones take less, so there may be
 	// more of them. 0 is 1.
@@ -47,10 +48,10 @@ type Options struct {
 	// KV is the dtype of the keys and values that are kept: float32, bfloat16, float16 or int8. The zero value is float32. A
 	// narrower one than the model's weights rounds; int8 does so to 255 steps for the row of a token in a head, with a scale.
 	KV tensor.DType
-	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
-	// more than one: 0 is as many as make it faster, by the plan and by what passes take, and none where experts are read as they
-	// are needed; [NoSpeculation] is none. The text is the same. A model that keeps states ([models.Model.Keeps]) keeps one for each
-	// token that is guessed: 0 is none there, or four with a draft.
+	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may
+	// write more than one: 0 is as many as make it faster, by the plan and by what passes take, and none where experts
+	// are read as they are needed; [NoSpeculation] is none. The text is the same. A model that keeps states
+	// ([models.Model.Keeps]) keeps one for each token that is guessed: 0 is none there, or four with a draft.
 	Speculate int
 	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
 	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
@@ -76,7 +77,8 @@ type Engine struct {
 	rows    int
 	// vocabulary is how many logits there are for a token.
 	vocabulary int
-	// source is how many positions a source has at most, 0 of a model that reads none, and sourceWords how many tokens it may have.
+	// source is how many positions a source has at most, 0 of a model that reads none, and sourceWords how many tokens
+	// it may have.
 	source, sourceWords int
 
 	// stretch is how many tokens a sequence has before its length matters, where one may have more; 0 otherwise. restarts says

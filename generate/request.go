@@ -8,7 +8,8 @@ import (
 
 // A Request is what is to be written.
 type Request struct {
-	// Prompt are the tokens that come first: one at least. Of a model that reads a source they are those that the decoder begins with.
+	// Prompt are the tokens that come first: one at least. Of a model that reads a source they are those that the
+	// decoder begins with.
 	Prompt []int
 	// Source is what the model reads before, of those that read something.
 	Source *Source
@@ -109,8 +110,9 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
-	// state is the place of the sequence's state, behind its cached tokens, of a model that keeps some, and marked that of the one
-	// which is kept for others, behind markedAt tokens; noState is none. stops are behind how many tokens others are kept.
+	// state is the place of the sequence's state, behind its cached tokens, of a model that keeps some, and marked that
+	// of the one which is kept for others, behind markedAt tokens; noState is none. stops are behind how many tokens
+	// others are kept.
 	state, marked, markedAt int
 	stops                   []int
 	// source is Request.Source where it lies, and root its serial number.

@@ -27,8 +27,8 @@ type Sampling struct {
 	MinTokens int
 	// Suppress are tokens that are not written.
 	Suppress []int
-	// ForceFirst, where there are some, are the tokens of which one is the first. SuppressFirst are those that are not the first, or
-	// the first behind one that is forced.
+	// ForceFirst, where there are some, are the tokens of which one is the first. SuppressFirst are those that are not
+	// the first, or the first behind one that is forced.
 	ForceFirst, SuppressFirst []int
 	// ForceEnd, where there are some, are the tokens of which one is the last, where nothing has ended the text before.
 	ForceEnd []int
@@ -84,7 +84,8 @@ type sampler struct {
 	r Request
 	// prompt is how many tokens come before those that are written, most how many there may be in all.
 	prompt, most int
-	// bans has the tokens that it may not choose left out of those that are likely, and gives one that is forced for certain.
+	// bans has the tokens that it may not choose left out of those that are likely, and gives one that is forced for
+	// certain.
 	bans    bool
 	scores  []float32
 	allowed []uint64

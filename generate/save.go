@@ -59,8 +59,8 @@ type keptCache struct {
 	bytes int
 }
 
-// A kept is what an engine's keys and values are: their caches and those of states, in order, and the fingerprint of what computes
-// them.
+// A kept is what an engine's keys and values are: their caches and those of states, in order, and the fingerprint of
+// what computes them.
 type kept struct {
 	caches, states         []keptCache
 	blockBytes, stateBytes int
@@ -77,8 +77,8 @@ func (k *kept) any() string {
 // restores them goes on after these tokens without reading them, with the same bits. Of the request nothing but its prompt and
 // its adapter counts. Other requests go on meanwhile.
 //
-// Of a model that keeps states it is the beginning up to the last token whose state was kept: the end of the last whole block of
-// what was written last, or of a prompt.
+// Of a model that keeps states it is the beginning up to the last token whose state was kept: the end of the last whole
+// block of what was written last, or of a prompt.
 //
 // What is written begins with a fingerprint of the model: of what its step computes, and of a sample of every weight.
 func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) {
@@ -200,7 +200,8 @@ func (e *Engine) Restore(ctx context.Context, r io.Reader) ([]int, error) {
 	return h.Tokens[:n], err
 }
 
-// eachState copies the state in a place of every cache of states from or to a file. Without a place what is read is passed over.
+// eachState copies the state in a place of every cache of states from or to a file. Without a place what is read is
+// passed over.
 func (e *Engine) eachState(
 	ctx context.Context, k *kept, state int, how func(context.Context, string, []byte, int64) error, in io.Reader, out io.Writer,
 ) error {

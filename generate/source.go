@@ -15,8 +15,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Source is what a model with an encoder reads before it writes: the tokens of a text, or the features of a sound. Requests with
-// the same one share what is kept of it. It is not changed once it was used.
+// A Source is what a model with an encoder reads before it writes: the tokens of a text, or the features of a sound.
+// Requests with the same one share what is kept of it. It is not changed once it was used.
 type Source struct {
 	// Tokens are those of a text.
 	Tokens []int
@@ -50,8 +50,8 @@ func (s *Source) keyOf() sourceKey {
 	return s.key
 }
 
-// sources are those that were read, or are to be, and where in their caches they lie. One that nobody uses stays until its place is
-// wanted: the one that was used longest ago goes first.
+// sources are those that were read, or are to be, and where in their caches they lie. One that nobody uses stays until
+// its place is wanted: the one that was used longest ago goes first.
 type sources struct {
 	// free are blocks of no source, idle the sources that nobody uses, the first to go in front.
 	free []int
@@ -80,7 +80,8 @@ func newSources(blocks int) *sources {
 	return s
 }
 
-// take returns a source of so many positions for who uses it, nil where there is no room. serial is for one that is new.
+// take returns a source of so many positions for who uses it, nil where there is no room. serial is for one that is
+// new.
 func (s *sources) take(of *Source, positions int, serial uint64) *source {
 	x := s.held[of.keyOf()]
 	if x == nil {

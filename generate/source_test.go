@@ -2,8 +2,8 @@ package generate
 
 import "testing"
 
-// TestSourcesGiveWay: sources that nobody uses go, the one used longest ago first, where another needs their place; what was not
-// read is nobody's, and blocks are neither lost nor in two sources.
+// TestSourcesGiveWay: sources that nobody uses go, the one used longest ago first, where another needs their place;
+// what was not read is nobody's, and blocks are neither lost nor in two sources.
 func TestSourcesGiveWay(t *testing.T) {
 	s := newSources(6)
 	text := func(id int) *Source { return &Source{Tokens: []int{id}} }

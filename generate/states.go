@@ -6,9 +6,10 @@ import (
 	"github.com/optimem/optimem/graph"
 )
 
-// States of sequences, of models that keep some beside or in place of keys and values. A state is of all tokens up to one, and
-// cannot be cut: a beginning that another sequence has, too, is of use only where the state behind it was kept. It is at the end of
-// what was written last, and at the last block of a prompt, and where a second prompt parted from another.
+// States of sequences, of models that keep some beside or in place of keys and values. A state is of all tokens up to
+// one, and cannot be cut: a beginning that another sequence has, too, is of use only where the state behind it was
+// kept. It is at the end of what was written last, and at the last block of a prompt, and where a second prompt parted
+// from another.
 
 // states are the places for states: who uses which, and what is kept in them.
 type states struct {
@@ -74,7 +75,8 @@ func (s *states) drop(i int) {
 	}
 }
 
-// keep makes known that a place in use has the state behind a block. It reports whether it does: there may be one already.
+// keep makes known that a place in use has the state behind a block. It reports whether it does: there may be one
+// already.
 func (s *states) keep(behind uint64, i int) bool {
 	if _, known := s.held[behind]; known || behind == 0 || s.of[i].behind != 0 {
 		return false
@@ -111,11 +113,12 @@ func (s *states) cut(b *blocks, table []int) (n, state int) {
 // noState is the state of a sequence that has not begun.
 const noState = -1
 
-// A saving is a row of a part, counted from its first, behind which the state is written to a place. It is the part's to drop.
+// A saving is a row of a part, counted from its first, behind which the state is written to a place. It is the part's
+// to drop.
 type saving struct{ row, place int }
 
-// allot finds places for the states that a pass leaves: behind the last row of each part and behind each of its guesses, of which
-// there are no more than places, and where it is hoped to be of use to others.
+// allot finds places for the states that a pass leaves: behind the last row of each part and behind each of its
+// guesses, of which there are no more than places, and where it is hoped to be of use to others.
 func (e *Engine) allot(parts []part) {
 	s := e.blocks.states
 	if s == nil {
@@ -169,7 +172,8 @@ func (p *part) place(i int) (from, to int64) {
 	return from, to
 }
 
-// settle takes the states that a pass left of a part, of whose guesses so many were right, once all of its blocks are registered.
+// settle takes the states that a pass left of a part, of whose guesses so many were right, once all of its blocks are
+// registered.
 func (e *Engine) settle(p *part, right int) {
 	s := e.blocks.states
 	if s == nil {
@@ -212,7 +216,8 @@ func (e *Engine) abandon(parts []part) {
 	}
 }
 
-// mark keeps the state behind a token of a sequence, if that is the last one of a block, in place of the one marked before.
+// mark keeps the state behind a token of a sequence, if that is the last one of a block, in place of the one marked
+// before.
 func (e *Engine) mark(q *sequence, end, state int) {
 	s := e.blocks.states
 	if end%graph.BlockRows != 0 || !s.keep(e.blocks.behind(q, end), state) {
@@ -250,7 +255,8 @@ func (b *blocks) behind(q *sequence, end int) uint64 {
 	return b.of[table[len(table)-1]].serial
 }
 
-// begin has a sequence begin behind those of its blocks, which others have, too, that there is a state behind. It says how many.
+// begin has a sequence begin behind those of its blocks, which others have, too, that there is a state behind. It says
+// how many.
 func (s *states) begin(b *blocks, q *sequence, table []int) int {
 	n, state := s.cut(b, table)
 	q.state, q.marked, q.stops = state, noState, q.stops[:0]
@@ -273,8 +279,8 @@ func (s *states) end(q *sequence) {
 	q.state, q.marked = noState, noState
 }
 
-// room is for how many states there are places: two for each of the sequences that are written at once, one for each guess of a
-// pass, one that is saved or restored, and one more for each sequence that is kept.
+// room is for how many states there are places: two for each of the sequences that are written at once, one for each
+// guess of a pass, one that is saved or restored, and one more for each sequence that is kept.
 func (o *Options) statePlaces(rows int) int {
 	most := min(bucket(o.Sequences), rows)
 	guesses := 0
@@ -284,5 +290,6 @@ func (o *Options) statePlaces(rows int) int {
 	return 3*most + guesses + 1
 }
 
-// statesSpeculation is how many tokens a draft guesses where nothing else is said, of a model whose states are kept for each.
+// statesSpeculation is how many tokens a draft guesses where nothing else is said, of a model whose states are kept for
+// each.
 const statesSpeculation = 4

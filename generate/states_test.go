@@ -119,8 +119,8 @@ func (w *stateWalk) ends(k int) {
 	w.active = slices.Delete(w.active, k, k+1)
 }
 
-// check looks at every place: those who use it are the sequences, it is free or kept where there are none, and what is kept behind a
-// block is of the text up to there.
+// check looks at every place: those who use it are the sequences, it is free or kept where there are none, and what is
+// kept behind a block is of the text up to there.
 func (w *stateWalk) check() {
 	s := w.e.blocks.states
 	users := make([]int, len(s.of))
@@ -153,8 +153,8 @@ func (w *stateWalk) check() {
 	}
 }
 
-// TestStatesAreOfTheirText: whatever sequences come, share a beginning, guess, fail and go, each row finds the state behind the row
-// before it, each sequence begins behind tokens whose state was kept, and no place is lost.
+// TestStatesAreOfTheirText: whatever sequences come, share a beginning, guess, fail and go, each row finds the state
+// behind the row before it, each sequence begins behind tokens whose state was kept, and no place is lost.
 func TestStatesAreOfTheirText(t *testing.T) {
 	const most, blocks, rows = 3, 60, 64
 	restored, stops, kept := 0, 0, 0

@@ -41,8 +41,8 @@ type TextRequest struct {
 	// Chat says more of what the template renders: tools, documents, variables. Its Messages go before those above where
 	// there are any.
 	Chat template.Request
-	// Language is the code of the language that is spoken ("en"), for models that write what was spoken and know several; "" has the
-	// model tell.
+	// Language is the code of the language that is spoken ("en"), for models that write what was spoken and know
+	// several; "" has the model tell.
 	Language string
 	// Stop are texts before which the text ends.
 	Stop []string
@@ -192,8 +192,8 @@ func (t *Text) Tokens(r TextRequest) ([]int, error) {
 	return ids, nil
 }
 
-// Room returns how large a context has to be for a prompt of so many tokens and as many to be written as given: together, or of a
-// model that reads a source for the one as for the other.
+// Room returns how large a context has to be for a prompt of so many tokens and as many to be written as given:
+// together, or of a model that reads a source for the one as for the other.
 func (t *Text) Room(prompt, written int) int {
 	if len(t.defaults.Start) == 0 {
 		return prompt + written

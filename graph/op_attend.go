@@ -28,21 +28,21 @@ const scaleBytes = 4
 var attendOps = []OpDef{
 	// attend: rows of tokens, of any sequences, see the tokens of their own sequence up to themselves.
 	//
-	// In[0], queries [N H D], In[1], keys [N K D], and In[2], values [N K E], are those of N rows, where K divides H and
-	// query head h reads key head h÷(H÷K). In[3] and In[4] are whole caches of keys [P K D] and values [P K E], of the
-	// operands' dtype or a narrower float, P a multiple of [BlockRows]; or of int8, [P K D+4] and [P K E+4], where a row is
-	// rounded to 255 steps: its largest absolute value ÷ 127 is the scale, a float32 in the row's last four bytes, the lowest
-	// first, and its values ÷ scale are rounded to the nearest number, halves to the even one. A row with a NaN or an
-	// infinity has NaN as its scale and nothing else. In[5], int64 [N], is the position of each row in
-	// its sequence. In[6], int64 [N B], names the blocks that hold the row's sequence: position p lies in place
-	// block[p ÷ BlockRows] × BlockRows + p mod BlockRows of the caches. In[7], sinks [H], and In[8], a bias [H L] of float32,
+	// In[0], queries [N H D], In[1], keys [N K D], and In[2], values [N K E], are those of N rows, where K divides H
+	// and query head h reads key head h÷(H÷K). In[3] and In[4] are whole caches of keys [P K D] and values [P K E], of
+	// the operands' dtype or a narrower float, P a multiple of [BlockRows]; or of int8, [P K D+4] and [P K E+4], where
+	// a row is rounded to 255 steps: its largest absolute value ÷ 127 is the scale, a float32 in the row's last four
+	// bytes, the lowest first, and its values ÷ scale are rounded to the nearest number, halves to the even one. A row
+	// with a NaN or an infinity has NaN as its scale and nothing else. In[5], int64 [N], is the position of each row in
+	// its sequence. In[6], int64 [N B], names the blocks that hold the row's sequence: position p lies in place block[p
+	// ÷ BlockRows] × BlockRows + p mod BlockRows of the caches. In[7], sinks [H], and In[8], a bias [H L] of float32,
 	// may be absent.
 	//
-	// First every row's key and value are written to their place, then every row attends: softmax over the positions
-	// 0 … p of q·k × "scale", tanh-bounded by "softcap" where that is not 0, plus the bias of the distance from p, the last of
-	// its L for all that are further, of no more than the last "window" positions where that is not 0, and none before the
-	// "chunk" of positions that p is in, where that is not 0; a sink is a score more whose value is nothing. A row of negative
-	// position is no token: it writes nothing and gives zeros. Result [N H E] in the queries' dtype.
+	// First every row's key and value are written to their place, then every row attends: softmax over the positions 0
+	// … p of q·k × "scale", tanh-bounded by "softcap" where that is not 0, plus the bias of the distance from p, the
+	// last of its L for all that are further, of no more than the last "window" positions where that is not 0, and none
+	// before the "chunk" of positions that p is in, where that is not 0; a sink is a score more whose value is nothing.
+	// A row of negative position is no token: it writes nothing and gives zeros. Result [N H E] in the queries' dtype.
 	//
 	// In[1] and In[2] may both be absent: then nothing is written, and a row's position is the last one that it sees.
 	//

@@ -24,8 +24,8 @@ var expertsOps = []OpDef{
 	// With an attribute of [ExpertEncodings] the gates, ups or downs of all experts are uint8, [I bytes] and [H bytes]: the blocks
 	// of their rows in that encoding. [KeepEncoded] makes that.
 	//
-	// With [LentAttr] the gates, ups and downs are not in memory while the op runs: whoever runs it lends it one expert after the
-	// other, those that rows are sent to, in an order of his own.
+	// With [LentAttr] the gates, ups and downs are not in memory while the op runs: whoever runs it lends it one expert
+	// after the other, those that rows are sent to, in an order of his own.
 	//
 	// Only experts that are named are looked at. A row's result is the same bits whatever other rows there are.
 	{Kind: "experts", Shape: expertsShape, FLOPs: expertsFLOPs, Bytes: expertsBytes, Axes: expertsAxes},
@@ -49,8 +49,8 @@ func (op *Op) Lent(in int) bool {
 		(in-ExpertsFirst)%ExpertOperands(op.Attrs) < LentOperands
 }
 
-// Lend returns the graph in which the experts of some ops are lent to them, those for which which says so. The graph itself is
-// not changed.
+// Lend returns the graph in which the experts of some ops are lent to them, those for which which says so. The graph
+// itself is not changed.
 func Lend(g *Graph, which func(op int) bool) *Graph {
 	lent := *g
 	lent.Ops = slices.Clone(g.Ops)

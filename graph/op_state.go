@@ -6,40 +6,42 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// What a row of [B T …] tokens finds in the first column of the operand "states" of an op that keeps some, where it is no place of
-// the cache: nothing, so that the row is the first of its sequence; what the row before leaves; and that the row is no token.
+// What a row of [B T …] tokens finds in the first column of the operand "states" of an op that keeps some, where it is
+// no place of the cache: nothing, so that the row is the first of its sequence; what the row before leaves; and that
+// the row is no token.
 const (
 	StateNone   = -1
 	StateBefore = -2
 	StateAbsent = -3
 )
 
-// stateOps walk a sequence with a state of a fixed size, token after token in one order, so that a token's bits do not depend on
-// how its sequence is cut.
+// stateOps walk a sequence with a state of a fixed size, token after token in one order, so that a token's bits do not
+// depend on how its sequence is cut.
 //
-// The first operand has a dimension of sequences and one of tokens, [B T …], and all is float32. Without a cache each of the B
-// sequences begins with zeros. The last two operands are given together or not at all: a cache [S …] of S states, and "states",
-// int64 [T 2], for B = 1. Row t then begins with the state in place states[t][0] of the cache, or as [StateNone], [StateBefore] and
-// [StateAbsent] say, of which the last gives zeros; the state behind it is written to place states[t][1], where that is not
-// negative. Rows are computed in order, so that a row finds what one before it wrote.
+// The first operand has a dimension of sequences and one of tokens, [B T …], and all is float32. Without a cache each
+// of the B sequences begins with zeros. The last two operands are given together or not at all: a cache [S …] of S
+// states, and "states", int64 [T 2], for B = 1. Row t then begins with the state in place states[t][0] of the cache, or
+// as [StateNone], [StateBefore] and [StateAbsent] say, of which the last gives zeros; the state behind it is written to
+// place states[t][1], where that is not negative. Rows are computed in order, so that a row finds what one before it
+// wrote.
 var stateOps = []OpDef{
-	// causal_conv: In[0] x [B T C], In[1] weight [C K], In[2] bias [C], which may be absent, In[3] cache [S K−1 C], In[4] states.
-	// y[t][c] = bias[c] + Σ_k weight[c][k]·x[t−K+1+k][c]. The state is the last K−1 rows.
+	// causal_conv: In[0] x [B T C], In[1] weight [C K], In[2] bias [C], which may be absent, In[3] cache [S K−1 C],
+	// In[4] states. y[t][c] = bias[c] + Σ_k weight[c][k]·x[t−K+1+k][c]. The state is the last K−1 rows.
 	{Kind: "causal_conv", Shape: causalConvShape, FLOPs: causalConvFLOPs, Bytes: stateBytes, Axes: mixes},
 
-	// selective_scan: In[0] x [B T H P], In[1] steps [B T H], In[2] a [H 1], or [H N] where P is 1, In[3] b and In[4] c [B T G N],
-	// where G divides H and head h has those of group h÷(H÷G), In[5] cache [S H N P], In[6] states. For each head
-	// h[n][p] = exp(step·a[n])·h[n][p] + b[n]·(step·x[p]), and y[p] = Σ_n c[n]·h[n][p]: Mamba.
+	// selective_scan: In[0] x [B T H P], In[1] steps [B T H], In[2] a [H 1], or [H N] where P is 1, In[3] b and In[4] c
+	// [B T G N], where G divides H and head h has those of group h÷(H÷G), In[5] cache [S H N P], In[6] states. For each
+	// head h[n][p] = exp(step·a[n])·h[n][p] + b[n]·(step·x[p]), and y[p] = Σ_n c[n]·h[n][p]: Mamba.
 	{Kind: "selective_scan", Shape: selectiveScanShape, FLOPs: selectiveScanFLOPs, Bytes: stateBytes, Axes: mixes},
 
-	// delta_rule: In[0] queries and In[1] keys [B T G D], In[2] values [B T H E], where G divides H, In[3] decay and In[4] share
-	// [B T H], In[5] cache [S H D E], In[6] states. For each head the state is s = exp(decay)·s, then
-	// s[d] += key[d]·share·(value − Σ_d key[d]·s[d]), and y = Σ_d query[d]·s[d]: the gated delta rule.
+	// delta_rule: In[0] queries and In[1] keys [B T G D], In[2] values [B T H E], where G divides H, In[3] decay and
+	// In[4] share [B T H], In[5] cache [S H D E], In[6] states. For each head the state is s = exp(decay)·s, then s[d]
+	// += key[d]·share·(value − Σ_d key[d]·s[d]), and y = Σ_d query[d]·s[d]: the gated delta rule.
 	{Kind: "delta_rule", Shape: deltaRuleShape, FLOPs: deltaRuleFLOPs, Bytes: stateBytes, Axes: mixes},
 }
 
-// StateOperand returns which operand of an op of a kind is its cache of states; the one behind it is "states". ok is false for
-// kinds that keep none.
+// StateOperand returns which operand of an op of a kind is its cache of states; the one behind it is "states". ok is
+// false for kinds that keep none.
 func (k Kind) StateOperand() (operand int, ok bool) {
 	switch k {
 	case "causal_conv":

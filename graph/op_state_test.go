@@ -17,7 +17,8 @@ func stateSpecs() map[Kind][]Spec {
 	}
 }
 
-// TestStateOps: what the ops take, and that an operand with any dimension more, of another dtype or of another size is refused.
+// TestStateOps: what the ops take, and that an operand with any dimension more, of another dtype or of another size is
+// refused.
 func TestStateOps(t *testing.T) {
 	ops := Standard()
 	for kind, in := range stateSpecs() {
@@ -93,7 +94,8 @@ func TestStateOps(t *testing.T) {
 	}
 }
 
-// TestStateOpsRefuse: operands that fit each other in part are refused, also without a cache and without what may be absent.
+// TestStateOpsRefuse: operands that fit each other in part are refused, also without a cache and without what may be
+// absent.
 func TestStateOpsRefuse(t *testing.T) {
 	f := func(shape ...int) Spec { return Spec{DType: tensor.Float32, Shape: shape} }
 	type change map[int]Spec

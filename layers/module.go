@@ -238,10 +238,11 @@ type Architecture struct {
 	// kept of them before is of no use.
 	Stretch  int
 	Restarts bool
-	// Recurrent says that a step keeps states of a fixed size ([Trace.Recur]), Keyless that it keeps no keys and values beside them.
+	// Recurrent says that a step keeps states of a fixed size ([Trace.Recur]), Keyless that it keeps no keys and values
+	// beside them.
 	Recurrent, Keyless bool
-	// Source is how many positions a source may have that steps attend to, of an encoder and a decoder: [SourceReader]. It is the
-	// first of the inputs. 0 is a model that has none.
+	// Source is how many positions a source may have that steps attend to, of an encoder and a decoder: [SourceReader].
+	// It is the first of the inputs. 0 is a model that has none.
 	Source int
 	// Note says what a state dict did not tell and was assumed, "" where nothing was.
 	Note string

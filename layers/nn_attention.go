@@ -167,8 +167,8 @@ func (a *attention) run(batched bool) (out, weights Tensor) {
 	return a.finish(out, weights, batched, []int{batch, heads, target, source})
 }
 
-// finish projects what attention gave, and gives both results the shapes that the caller of the module expects; sizes are
-// those of the weights for each head.
+// finish projects what attention gave, and gives both results the shapes that the caller of the module expects; sizes
+// are those of the weights for each head.
 func (a *attention) finish(out, weights Tensor, batched bool, sizes []int) (Tensor, Tensor) {
 	projection := a.child(a.m, "out_proj")
 	out = a.Op("linear", out, a.Param(projection, "weight"), a.Param(projection, "bias"))

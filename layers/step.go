@@ -13,8 +13,8 @@ type Attention struct {
 	Chunk int
 	// Sinks are a score more for each head of the queries, whose value is nothing; nil for none.
 	Sinks Tensor
-	// Bias is added to the scores of each head of the queries by how far away a position is, the last one for all that are
-	// further: float32 [heads distances], nil for none.
+	// Bias is added to the scores of each head of the queries by how far away a position is, the last one for all that
+	// are further: float32 [heads distances], nil for none.
 	Bias Tensor
 }
 
@@ -26,7 +26,8 @@ type Stepper interface {
 	// Attend records what the module at path attends to: queries, keys and values of [1 heads rows size], those of keys and
 	// values perhaps fewer. The result is [1 rows heads×size].
 	Attend(path string, q, k, v Tensor, a Attention) (Tensor, error)
-	// Recur records an op of the module at path that walks the rows with a state, of which in are the operands before the state.
+	// Recur records an op of the module at path that walks the rows with a state, of which in are the operands before
+	// the state.
 	Recur(path, op string, in []Tensor) (Tensor, error)
 	// Wanted returns those rows of [1 rows …] whose result is asked for.
 	Wanted(x Tensor) (Tensor, error)
@@ -34,19 +35,20 @@ type Stepper interface {
 	Context() int
 	// Positions are those of the rows in their sequences, int64 [rows]; 0 of rows that are no tokens.
 	Positions() (Tensor, error)
-	// Recall records what the module at path attends to of its sequence's source, all of it: queries of [1 heads rows size]. The
-	// result is [1 rows heads×size]. See [SourceReader].
+	// Recall records what the module at path attends to of its sequence's source, all of it: queries of [1 heads rows
+	// size]. The result is [1 rows heads×size]. See [SourceReader].
 	Recall(path string, q Tensor, a Attention) (Tensor, error)
 }
 
-// A SourceReader is a [Recorder] of how a source is read that steps then attend to: a text, or a sound. The encoder runs as in a
-// forward; the decoder does not run, but the keys and values that its modules make of what the encoder gives are kept for steps.
+// A SourceReader is a [Recorder] of how a source is read that steps then attend to: a text, or a sound. The encoder
+// runs as in a forward; the decoder does not run, but the keys and values that its modules make of what the encoder
+// gives are kept for steps.
 type SourceReader interface {
 	Recorder
 	// Keep records keys and values of [1 heads tokens size] that [Stepper.Recall] of the module at path attends to.
 	Keep(path string, k, v Tensor) error
-	// Reserve says that steps keep keys and values of so many heads and such a size for the module at path: their memory is there
-	// also while sources are read.
+	// Reserve says that steps keep keys and values of so many heads and such a size for the module at path: their
+	// memory is there also while sources are read.
 	Reserve(path string, heads, size int)
 }
 
@@ -72,8 +74,9 @@ func (t *Trace) Attend(m *Module, q, k, v Tensor, a Attention) Tensor {
 	return x
 }
 
-// Recur records an op that walks the tokens of [batch tokens …] with a state: "causal_conv", "selective_scan" or "delta_rule". In a
-// step the state is kept for the tokens that follow; a module has one. An operand may be nil where the op has it optional.
+// Recur records an op that walks the tokens of [batch tokens …] with a state: "causal_conv", "selective_scan" or
+// "delta_rule". In a step the state is kept for the tokens that follow; a module has one. An operand may be nil where
+// the op has it optional.
 func (t *Trace) Recur(m *Module, op string, in ...Tensor) Tensor {
 	s, ok := t.recorder.(Stepper)
 	if !ok {

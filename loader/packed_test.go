@@ -114,7 +114,8 @@ func TestPackedScan(t *testing.T) {
 	}
 }
 
-// corruptible writes a packed safetensors file of two tensors, in one block each but for the border, and returns its bytes.
+// corruptible writes a packed safetensors file of two tensors, in one block each but for the border, and returns its
+// bytes.
 func corruptible(t *testing.T) []byte {
 	t.Helper()
 	const n = packed.DefaultBlockBytes
@@ -149,7 +150,8 @@ func corruptible(t *testing.T) []byte {
 	return data
 }
 
-// TestPackedCorrupt: what is wrong with a packed file has a class, and a block that does not come back names its tensors.
+// TestPackedCorrupt: what is wrong with a packed file has a class, and a block that does not come back names its
+// tensors.
 func TestPackedCorrupt(t *testing.T) {
 	good := corruptible(t)
 	path := filepath.Join(t.TempDir(), "model.safetensors")

@@ -13,7 +13,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// stepLogits are those of a text whose first half is read at once, and then token by token, and how many experts were read.
+// stepLogits are those of a text whose first half is read at once, and then token by token, and how many experts were
+// read.
 func stepLogits(t *testing.T, ckpt *loader.Checkpoint, tokens []int64, o optimem.Options) (logits []byte, lent int64, least int64) {
 	t.Helper()
 	model, err := models.Build(ckpt, models.Options{})

@@ -122,7 +122,8 @@ type quantModule struct {
 	dtype         tensor.DType
 }
 
-// torchaoTypes are the configurations whose weights are read: bytes with a scale for each row, group of columns, or all.
+// torchaoTypes are the configurations whose weights are read: bytes with a scale for each row, group of columns, or
+// all.
 var torchaoTypes = []string{
 	"Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig", "Float8DynamicActivationFloat8WeightConfig",
 }

@@ -20,13 +20,14 @@ type StepOptions struct {
 	Blocks int
 	// Context is how many positions a sequence has at most; 0 is [Model.Context].
 	Context int
-	// States is how many states of sequences the caches have places for, of a model that keeps some ([Model.Keeps]); 0 is 1.
+	// States is how many states of sequences the caches have places for, of a model that keeps some ([Model.Keeps]); 0
+	// is 1.
 	States int
 	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, a half float, which
 	// rounds them, or [tensor.Int8], which rounds each head's row to 255 steps.
 	DType tensor.DType
-	// Source is how many positions a source has at most, of a model that reads one ([Model.Source]); 0 is all that it may.
-	// SourceBlocks is how many blocks there are for the sources of all sequences together; 0 is those of one.
+	// Source is how many positions a source has at most, of a model that reads one ([Model.Source]); 0 is all that it
+	// may. SourceBlocks is how many blocks there are for the sources of all sequences together; 0 is those of one.
 	Source, SourceBlocks int
 }
 
@@ -36,11 +37,12 @@ const (
 	StepTokens = "input_ids"
 	// StepPositions are the positions of the rows in their sequences, negative where a row is none: int64 [rows].
 	StepPositions = "positions"
-	// StepBlocks are the blocks in which the sequence of each row lies, in order: int64 [rows, blocks of a context]. A model that
-	// keeps no keys and values has no such input.
+	// StepBlocks are the blocks in which the sequence of each row lies, in order: int64 [rows, blocks of a context]. A
+	// model that keeps no keys and values has no such input.
 	StepBlocks = "blocks"
-	// StepStates say, of a model that keeps states, where each row finds that of its sequence, and where it leaves what became of
-	// it: int64 [rows, 2], the operand "states" of the ops that keep them ([graph.StateNone] and what follows there).
+	// StepStates say, of a model that keeps states, where each row finds that of its sequence, and where it leaves what
+	// became of it: int64 [rows, 2], the operand "states" of the ops that keep them ([graph.StateNone] and what follows
+	// there).
 	StepStates = "states"
 	// StepWanted are the rows whose logits are wanted: int64 [wanted].
 	StepWanted = "wanted"
@@ -49,16 +51,16 @@ const (
 	// StepLengths are how many tokens the sequences of the rows have in all, where [Model.Stretch] says that this matters: int64
 	// [rows].
 	StepLengths = "lengths"
-	// StepSource is a source, for a pass that reads one in the place of writing: the ids of its tokens, int64 [1, positions], or the
-	// features of a sound, float32 [1, bins, times]. StepSourceMask is 1 for the tokens of a text and 0 for what pads it: int64 [1,
-	// positions].
+	// StepSource is a source, for a pass that reads one in the place of writing: the ids of its tokens, int64 [1,
+	// positions], or the features of a sound, float32 [1, bins, times]. StepSourceMask is 1 for the tokens of a text
+	// and 0 for what pads it: int64 [1, positions].
 	StepSource     = "source"
 	StepSourceMask = "source_mask"
-	// StepSourceAt is, where a source is read, the position of each of what the encoder gives, negative where it is none: int64
-	// [positions]. Where text is written it is the last position of each row's source: int64 [rows].
+	// StepSourceAt is, where a source is read, the position of each of what the encoder gives, negative where it is
+	// none: int64 [positions]. Where text is written it is the last position of each row's source: int64 [rows].
 	StepSourceAt = "source_positions"
-	// StepSourceBlocks are the blocks in which the source lies, for each of what the encoder gives, or for each row: int64
-	// [positions, blocks of a source] or [rows, blocks of a source].
+	// StepSourceBlocks are the blocks in which the source lies, for each of what the encoder gives, or for each row:
+	// int64 [positions, blocks of a source] or [rows, blocks of a source].
 	StepSourceBlocks = "source_blocks"
 	// StepSourceRead is what a pass gives that reads a source: the first number of what the encoder gives, [1 1 1].
 	StepSourceRead = "source_read"
@@ -71,8 +73,8 @@ const (
 // has to begin again, with no key or value of before.
 func (m *Model) Stretch() (positions int, restarts bool) { return m.stretch, m.restarts }
 
-// Keeps returns what a step keeps of the tokens it has seen: keys and values, which grow with a sequence and lie in blocks; states,
-// which are as large for any sequence; or both.
+// Keeps returns what a step keeps of the tokens it has seen: keys and values, which grow with a sequence and lie in
+// blocks; states, which are as large for any sequence; or both.
 func (m *Model) Keeps() (keys, states bool) { return !m.keyless, m.recurrent }
 
 // Context returns how many positions a sequence may have, of a model that [Model.Steps] takes; 0 of others.

@@ -9,15 +9,16 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Models with an encoder read a source before they write. A pass of steps does the one or the other: one with [StepSource] runs the
-// encoder, and keeps the keys and values that the decoder's modules make of what it gives in caches of their own; one with
-// [StepTokens] writes, and its rows attend to what their source left there.
+// Models with an encoder read a source before they write. A pass of steps does the one or the other: one with
+// [StepSource] runs the encoder, and keeps the keys and values that the decoder's modules make of what it gives in
+// caches of their own; one with [StepTokens] writes, and its rows attend to what their source left there.
 
-// Source returns how many positions a source may have, of a model that [Model.Steps] takes and that reads one; 0 of others.
+// Source returns how many positions a source may have, of a model that [Model.Steps] takes and that reads one; 0 of
+// others.
 func (m *Model) Source() int { return m.source }
 
-// Sound returns the port of the features that a model reads in the place of a text, with their shape; false of one that reads no
-// sound.
+// Sound returns the port of the features that a model reads in the place of a text, with their shape; false of one that
+// reads no sound.
 func (m *Model) Sound() (Port, bool) {
 	if m.sound == nil {
 		return Port{}, false
@@ -25,7 +26,8 @@ func (m *Model) Sound() (Port, bool) {
 	return *m.sound, true
 }
 
-// sourcePorts returns the inputs of passes that write, of those that they have without a source, and those of passes that read one.
+// sourcePorts returns the inputs of passes that write, of those that they have without a source, and those of passes
+// that read one.
 func (from stepSource) sourcePorts(o StepOptions, steps []Port) (writing, reading []Port) {
 	at := func(rows string) []Port {
 		return []Port{
@@ -101,8 +103,8 @@ type sourceRecorder struct {
 	at, blocks layers.Tensor
 }
 
-// Keep implements layers.SourceReader. What is kept is written by an attention in which each position sees itself alone, and whose
-// result nobody wants.
+// Keep implements layers.SourceReader. What is kept is written by an attention in which each position sees itself
+// alone, and whose result nobody wants.
 func (r *sourceRecorder) Keep(path string, k, v layers.Tensor) error {
 	keys, err := r.rowsOf(k)
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package pack makes packed copies of files and folders of weights, from which every bit comes back, and the originals of
-// packed copies. A packed file opens as what it was made of, under the same name: a packed folder runs wherever the folder does.
+// Package pack makes packed copies of files and folders of weights, from which every bit comes back, and the originals
+// of packed copies. A packed file opens as what it was made of, under the same name: a packed folder runs wherever the
+// folder does.
 //
-// It knows files and folders, which of their files hold weights, and how to write so that nothing half done is left. It does not
-// know formats or models; how bytes become fewer is package storage/packed's.
+// It knows files and folders, which of their files hold weights, and how to write so that nothing half done is left. It
+// does not know formats or models; how bytes become fewer is package storage/packed's.
 //
 //	report, err := pack.Write(ctx, "Qwen3-4B", "Qwen3-4B-packed", pack.Options{})
 //	report, err = pack.Restore(ctx, "Qwen3-4B-packed", "Qwen3-4B-again", pack.Options{})
@@ -72,7 +73,8 @@ type file struct {
 // mostFiles bounds the files of a folder: models have some hundred.
 const mostFiles = 100_000
 
-// list returns the files of a folder, or the one that a path is. Hidden ones are left out, and so are folders that are links.
+// list returns the files of a folder, or the one that a path is. Hidden ones are left out, and so are folders that are
+// links.
 func list(path string) (files []file, isFolder bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -132,9 +134,9 @@ func Bytes(path string) (int64, error) {
 	return n, err
 }
 
-// Write makes a packed copy of a file, or of a folder with all that is in it. to must not exist; it is written under another name
-// beside it and renamed once all is on the disk: when Write fails or ctx is done, nothing is left. Each block is read back from what
-// was encoded and compared with the original.
+// Write makes a packed copy of a file, or of a folder with all that is in it. to must not exist; it is written under
+// another name beside it and renamed once all is on the disk: when Write fails or ctx is done, nothing is left. Each
+// block is read back from what was encoded and compared with the original.
 func Write(ctx context.Context, from, to string, o Options) (*Report, error) {
 	return copyAll(ctx, from, to, o, func(ctx context.Context, f *file, to *os.File) (File, error) { return packFile(ctx, f, to, o) })
 }

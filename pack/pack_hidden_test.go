@@ -10,8 +10,8 @@ import (
 	"github.com/optimem/optimem/pack"
 )
 
-// TestHiddenStays: hidden files are not copied, a file that is there stays, and progress of what is restored comes to what the
-// packed file has.
+// TestHiddenStays: hidden files are not copied, a file that is there stays, and progress of what is restored comes to
+// what the packed file has.
 func TestHiddenStays(t *testing.T) {
 	from, dir := t.TempDir(), t.TempDir()
 	weights := make([]byte, 300_000)

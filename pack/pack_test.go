@@ -152,8 +152,8 @@ func TestNothingHalfDone(t *testing.T) {
 	}
 }
 
-// TestSameBits: a packed folder computes what the folder does, to the bit, in every mode, within its budget, for which the plan
-// knows what decoding takes.
+// TestSameBits: a packed folder computes what the folder does, to the bit, in every mode, within its budget, for which
+// the plan knows what decoding takes.
 func TestSameBits(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "packed")
 	if _, err := pack.Write(t.Context(), chat, folder, pack.Options{}); err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
-// expertSlots is what lies in the slots of experts, which are in the arena of what stays: with another arena they are empty.
+// expertSlots is what lies in the slots of experts, which are in the arena of what stays: with another arena they are
+// empty.
 type expertSlots struct {
 	arena device.Memory
 	sets  []*slots.Set
@@ -32,8 +33,8 @@ func (g *Pager) slotsOf(p *plan.Plan) []*slots.Set {
 	return g.slots.sets
 }
 
-// Routing returns what passes have shown of the routing of layers, by module. It is called between passes, and what it returns
-// is changed by those that follow.
+// Routing returns what passes have shown of the routing of layers, by module. It is called between passes, and what it
+// returns is changed by those that follow.
 func (g *Pager) Routing() map[string]*slots.Curve { return g.routing }
 
 // note notes where rows of a layer went.
@@ -52,15 +53,15 @@ func (g *Pager) note(x *plan.Experts, rows int, experts []int32) {
 	}
 }
 
-// A lender lends experts to an op: those first that are in their slots, while the others are read, each with all its reads at
-// once. It does what [slots.Set] says.
+// A lender lends experts to an op: those first that are in their slots, while the others are read, each with all its
+// reads at once. It does what [slots.Set] says.
 type lender struct {
 	g    *Pager
 	plan *plan.Plan
 	x    *plan.Experts
 	op   *graph.Op
-	// steps are those of this pass, of which at were lent and the reads of those before begun were begun; the last that was lent
-	// is computed once the next is asked for.
+	// steps are those of this pass, of which at were lent and the reads of those before begun were begun; the last that
+	// was lent is computed once the next is asked for.
 	steps     []slots.Step
 	ids       []int32
 	at, begun int
@@ -163,7 +164,8 @@ func (l *lender) slot(slot int32) int64 {
 	return set.Offset + int64(slot)*set.SlotBytes
 }
 
-// begin begins the reads whose slots are free, in order. The steps before at are computed: the op asks for the next one.
+// begin begins the reads whose slots are free, in order. The steps before at are computed: the op asks for the next
+// one.
 func (l *lender) begin() error {
 	for ; l.begun < len(l.steps); l.begun++ {
 		step := l.steps[l.begun]
@@ -222,8 +224,8 @@ func (l *lender) took(r lentRead) error {
 	return nil
 }
 
-// end is called once the op has run, or has failed: nothing is under way after it. What lies in the slots then is known only
-// where all was lent.
+// end is called once the op has run, or has failed: nothing is under way after it. What lies in the slots then is known
+// only where all was lent.
 func (l *lender) end() {
 	if !l.wanted {
 		return

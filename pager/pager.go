@@ -45,8 +45,8 @@ type Options struct {
 	// ObserveLoads has Observe told of every bringing of a group, too. On a device with memory of its own the copies of one
 	// are then waited for before those of the next are given to it.
 	ObserveLoads bool
-	// Routed is told where rows of each layer with experts that are lent went: its module, how many rows there were, and the experts
-	// that they named, by id. It is called as Observe is, and what it is given is not its to keep.
+	// Routed is told where rows of each layer with experts that are lent went: its module, how many rows there were,
+	// and the experts that they named, by id. It is called as Observe is, and what it is given is not its to keep.
 	Routed func(module string, rows int, experts []int32)
 	// Clock is what the times of ops, and the stalls before them, are taken from where ops are observed; nil is the
 	// wall's.
@@ -220,8 +220,8 @@ type Pager struct {
 	spent  []spent
 	stats  counters
 	closed bool
-	// slots is what lies in the slots of experts, routing what passes have shown of where rows go, and lentStall how long ops of
-	// this group waited for experts.
+	// slots is what lies in the slots of experts, routing what passes have shown of where rows go, and lentStall how
+	// long ops of this group waited for experts.
 	slots     *expertSlots
 	routing   map[string]*slots.Curve
 	lentStall time.Duration

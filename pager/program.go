@@ -433,8 +433,8 @@ type regions struct {
 	paged   map[graph.ValueID]plan.Part
 }
 
-// argument returns an operand of an op as the device takes it, and how far its instances are apart. An op's operand has a number,
-// in; what it makes has none, −1.
+// argument returns an operand of an op as the device takes it, and how far its instances are apart. An op's operand has
+// a number, in; what it makes has none, −1.
 func (r *regions) argument(o graph.Operand, op, in int) (device.Argument, int64) {
 	g, p, gr := r.pager, r.program, r.program.plan.Lowered.Graph
 	if o.Value == graph.NoValue {

@@ -167,8 +167,9 @@ func leastMemory(t *testing.T, l *graph.Lowered, o search.Options) int64 {
 	return capacity.MinBytes
 }
 
-// TestComputedAnew runs a network of which a value is computed anew at its second reader, since that takes less time than to have it
-// wait, while its operand waits: the same bits as when all is kept, from the emulated device and on the CPU.
+// TestComputedAnew runs a network of which a value is computed anew at its second reader, since that takes less time
+// than to have it wait, while its operand waits: the same bits as when all is kept, from the emulated device and on the
+// CPU.
 func TestComputedAnew(t *testing.T) {
 	host := newCPU(t)
 	const rows, width, wide = 64, 100, 600

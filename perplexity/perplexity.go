@@ -1,13 +1,13 @@
-// Package perplexity tells how well a language model foresees a text: the exponential of the mean of −log p over the text's
-// tokens, each seen from those before it, as transformers' guide to perplexity has it. Two models of one vocabulary are compared
-// by it, such as a folder and what package quantize makes of it.
+// Package perplexity tells how well a language model foresees a text: the exponential of the mean of −log p over the
+// text's tokens, each seen from those before it, as transformers' guide to perplexity has it. Two models of one
+// vocabulary are compared by it, such as a folder and what package quantize makes of it.
 //
-// A text that is longer than a window is read in windows that overlap by half; of each those tokens count that no earlier one had,
-// so that all but the first are seen from half a window at least. The first token of a text is not foreseen. A window is one run
-// of the model, whose logits are part of the session's plan.
+// A text that is longer than a window is read in windows that overlap by half; of each those tokens count that no
+// earlier one had, so that all but the first are seen from half a window at least. The first token of a text is not
+// foreseen. A window is one run of the model, whose logits are part of the session's plan.
 //
-// It is a package of its own since it runs models, which quantize does not, and needs no caches, which generate is about. It
-// does not know tokenizers, folders, or what a model computes.
+// It is a package of its own since it runs models, which quantize does not, and needs no caches, which generate is
+// about. It does not know tokenizers, folders, or what a model computes.
 //
 //	result, err := perplexity.Of(ctx, model, tokens, perplexity.Options{Context: 1024})
 //	fmt.Println(result.Perplexity)
@@ -27,7 +27,8 @@ import (
 
 // Options say how a text is read. The zero value is right.
 type Options struct {
-	// Context is how many tokens a window has; 0 is [DefaultContext], or what the model was made for where that is less.
+	// Context is how many tokens a window has; 0 is [DefaultContext], or what the model was made for where that is
+	// less.
 	Context int
 	// Session is how the session runs: its mode, memory, device, ….
 	Session runtime.Options
@@ -40,7 +41,8 @@ const DefaultContext = 1024
 
 // A Result is what a text is to a model.
 type Result struct {
-	// Perplexity is 1 where the model is sure of every token, and the number of tokens that there are where it knows nothing.
+	// Perplexity is 1 where the model is sure of every token, and the number of tokens that there are where it knows
+	// nothing.
 	Perplexity float64
 	// Tokens is how many tokens were foreseen: all but the first.
 	Tokens int

@@ -76,8 +76,8 @@ type recorded struct {
 	Perplexity, Guide float64
 }
 
-// TestGolden: the perplexity of a text is that of transformers' model of the same weights, before and after int8, whatever the
-// windows, the mode and the memory.
+// TestGolden: the perplexity of a text is that of transformers' model of the same weights, before and after int8,
+// whatever the windows, the mode and the memory.
 func TestGolden(t *testing.T) {
 	text, err := os.ReadFile("testdata/golden.json")
 	if err != nil {

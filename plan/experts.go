@@ -7,16 +7,16 @@ import (
 	"github.com/optimem/optimem/plan/slots"
 )
 
-// Experts are those of an op to which they are lent while it runs: optional groups, of which a pass brings those that rows are
-// sent to and that are not there. Nobody knows before which these are, so that what a pass reads is an interval, and what it
-// takes of memory is not: a number of slots.
+// Experts are those of an op to which they are lent while it runs: optional groups, of which a pass brings those that
+// rows are sent to and that are not there. Nobody knows before which these are, so that what a pass reads is an
+// interval, and what it takes of memory is not: a number of slots.
 //
 // # Who decides, who reads, who owns
 //
-// The plan decides how many slots there are and where they lie. Which expert takes which slot is decided in the pass, by
-// [slots.Set], a function of what passes needed so far: it can be played again. The pager owns the memory and what lies in it
-// and reads, an expert at a time; the op computes with what it is lent, in the order in which that is there, and adds up in the
-// router's order.
+// The plan decides how many slots there are and where they lie. Which expert takes which slot is decided in the pass,
+// by [slots.Set], a function of what passes needed so far: it can be played again. The pager owns the memory and what
+// lies in it and reads, an expert at a time; the op computes with what it is lent, in the order in which that is there,
+// and adds up in the router's order.
 type Experts struct {
 	// Op is the op's index, Path its module.
 	Op   int
@@ -57,8 +57,8 @@ func (p *Plan) ExpertSlotBytes() int64 {
 	return n
 }
 
-// Room returns the slots for a replay, and where the experts of each layer of a trace lie; −1 for a layer that the plan does not
-// have, or of which the trace names more experts.
+// Room returns the slots for a replay, and where the experts of each layer of a trace lie; −1 for a layer that the plan
+// does not have, or of which the trace names more experts.
 func (p *Plan) Room(t *slots.Trace) (slots.Room, []slots.Place) {
 	var r slots.Room
 	for _, s := range p.Fixed.Slots {
@@ -76,15 +76,16 @@ func (p *Plan) Room(t *slots.Trace) (slots.Room, []slots.Place) {
 	return r, places
 }
 
-// Routed is what a pass reads of experts: nothing where all that it needs are there, most where none are, and what is expected.
+// Routed is what a pass reads of experts: nothing where all that it needs are there, most where none are, and what is
+// expected.
 type Routed struct {
 	ExpectedBytes, MostBytes int64
 	// Needs is how many experts are expected to be needed, Hits which share of them is expected to be there.
 	Needs, Hits float64
 	// ReadSeconds and MostReadSeconds are what reading so much takes.
 	ReadSeconds, MostReadSeconds float64
-	// BestSeconds and WorstSeconds are what a pass takes then; the forecast's Seconds are what is expected. Known says that Hits
-	// comes from what passes of the model have shown, not from the numbers of slots and experts alone.
+	// BestSeconds and WorstSeconds are what a pass takes then; the forecast's Seconds are what is expected. Known says
+	// that Hits comes from what passes of the model have shown, not from the numbers of slots and experts alone.
 	BestSeconds, WorstSeconds float64
 	Known                     bool
 }

@@ -19,7 +19,8 @@ type Fixed struct {
 	Packed       []Packed
 	Packings     []Packing
 	PackingBytes int64
-	// Slots are those of experts, which lie in the arena, too: what they hold changes, and outlives passes and plans as weights do.
+	// Slots are those of experts, which lie in the arena, too: what they hold changes, and outlives passes and plans as
+	// weights do.
 	Slots []SlotSet
 }
 

@@ -239,8 +239,8 @@ type Swap struct {
 	Offset, Stride int64
 }
 
-// An Again is an op, by its number in the graph, that computes an activation anew: the value that an earlier op made, under another
-// number. To copy that to where activations wait, and back, would take longer.
+// An Again is an op, by its number in the graph, that computes an activation anew: the value that an earlier op made,
+// under another number. To copy that to where activations wait, and back, would take longer.
 type Again struct {
 	Op    int
 	Value graph.ValueID

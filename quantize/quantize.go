@@ -57,8 +57,8 @@ type Folder struct {
 	layers  int // that are quantised
 	// InBytes and OutBytes are those of the tensors before and after; WorkBytes is what [Folder.Write] tells of in all.
 	InBytes, OutBytes, WorkBytes int64
-	// BeforeNamed, where it is not nil, is given the folder that [Folder.Write] wrote, whole but under another name, before it gets
-	// its own: when it fails, nothing is left. It must leave no file of it open.
+	// BeforeNamed, where it is not nil, is given the folder that [Folder.Write] wrote, whole but under another name,
+	// before it gets its own: when it fails, nothing is left. It must leave no file of it open.
 	BeforeNamed func(ctx context.Context, written string) error
 }
 

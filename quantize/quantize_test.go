@@ -362,8 +362,8 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// TestBeforeNamed: who looks at what was written gets all of it, before it has its name; what they do not like, or when the run is
-// cancelled meanwhile, leaves nothing.
+// TestBeforeNamed: who looks at what was written gets all of it, before it has its name; what they do not like, or when
+// the run is cancelled meanwhile, leaves nothing.
 func TestBeforeNamed(t *testing.T) {
 	scheme, err := quantize.ParseScheme("int8")
 	if err != nil {

@@ -15,8 +15,8 @@ type GPU struct {
 	// for 12.4.
 	Capability, Driver    int
 	TotalBytes, FreeBytes int64
-	// Node is the NUMA node of the host that the GPU is at, of which memory for copies is taken; −1 where there is but one, or the host
-	// does not say.
+	// Node is the NUMA node of the host that the GPU is at, of which memory for copies is taken; −1 where there is but
+	// one, or the host does not say.
 	Node int
 	// Simulated says that it is the simulated driver's.
 	Simulated bool

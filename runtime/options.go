@@ -104,8 +104,8 @@ type Options struct {
 	// Routing is what passes of the model have shown before of where rows of layers with experts go, by module, as
 	// [Session.Routing] gives it: plans expect as many hits. Nil is that nothing is known.
 	Routing map[string]*slots.Curve
-	// Routed is told where rows of each layer with experts go that a pass reads as it needs them: its module, how many rows there
-	// are, and the experts that they name, by id, which are not to be kept. It is called as Observe is.
+	// Routed is told where rows of each layer with experts go that a pass reads as it needs them: its module, how many
+	// rows there are, and the experts that they name, by id, which are not to be kept. It is called as Observe is.
 	Routed func(module string, rows int, experts []int32)
 }
 

@@ -373,7 +373,8 @@ type Metrics struct {
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and
 	// not to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
-	// ExpertHits is how many experts passes needed that were in memory, ExpertReads how many of those that lie in slots were read.
+	// ExpertHits is how many experts passes needed that were in memory, ExpertReads how many of those that lie in slots
+	// were read.
 	ExpertHits, ExpertReads int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait until they were needed again, in the
 	// host's memory or in a file, and came back.
@@ -400,8 +401,8 @@ func (s *Session) Queue() (busy bool, waiting int) {
 	return len(s.turn) == 0, len(s.waiting)
 }
 
-// Routing adds what passes have shown of where rows of layers with experts go, by module, to what was known before, which may be
-// nil. It waits for a pass that runs.
+// Routing adds what passes have shown of where rows of layers with experts go, by module, to what was known before,
+// which may be nil. It waits for a pass that runs.
 func (s *Session) Routing(ctx context.Context, before map[string]*slots.Curve) (map[string]*slots.Curve, error) {
 	if err := s.wait(ctx, "routing"); err != nil {
 		return nil, err

@@ -39,8 +39,8 @@ func writeAdapter(t *testing.T, folder string) {
 	}
 }
 
-// TestAdapters: MODEL:NAME is the model with an adapter, for OpenAI's clients and, as a parameter, in the Open Inference Protocol;
-// without one the model is what it was.
+// TestAdapters: MODEL:NAME is the model with an adapter, for OpenAI's clients and, as a parameter, in the Open
+// Inference Protocol; without one the model is what it was.
 func TestAdapters(t *testing.T) {
 	plain := open(t, directory(t, map[string]string{"chat": chat}), Options{})
 	dir := t.TempDir()

@@ -35,8 +35,8 @@ func (b *body) free() {
 	b.data = nil
 }
 
-// more reserves more, for what is made of the body. What could never be reserved is refused for good. A nil body is of a caller who
-// sees to it.
+// more reserves more, for what is made of the body. What could never be reserved is refused for good. A nil body is of
+// a caller who sees to it.
 func (b *body) more(n int64) error {
 	if b == nil {
 		return nil

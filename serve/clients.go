@@ -17,7 +17,8 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 )
 
-// ClientLimits bound what one client has: whoever gives a token, else a certificate, else comes from an address. 0 is no limit.
+// ClientLimits bound what one client has: whoever gives a token, else a certificate, else comes from an address. 0 is
+// no limit.
 type ClientLimits struct {
 	// Requests is how many are under way at one time.
 	Requests int
@@ -141,8 +142,8 @@ func (c *client) idle(now time.Time) bool {
 	return c.here == 0 && c.bytes == 0 && full
 }
 
-// maxClients is how many clients are known at one time. Beyond that those are forgotten that were not heard of longest: who has
-// addresses for more has no use for the limits of one.
+// maxClients is how many clients are known at one time. Beyond that those are forgotten that were not heard of longest:
+// who has addresses for more has no use for the limits of one.
 const maxClients = 1 << 14
 
 // clients are those that were heard of.

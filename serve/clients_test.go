@@ -24,8 +24,8 @@ func limited(t *testing.T) (http.Handler, *Registry, *slow) {
 	return Guard{Tokens: tokens, Limits: ClientLimits{Requests: 3, Rate: 1000}}.Protect(r.Handler()), r, s
 }
 
-// TestClientsHaveLimits: who has as many requests under way as the token's line says is refused, in the words of each protocol, and
-// others are not; who asks too often is told when to come back; health is told to all.
+// TestClientsHaveLimits: who has as many requests under way as the token's line says is refused, in the words of each
+// protocol, and others are not; who asks too often is told when to come back; health is told to all.
 func TestClientsHaveLimits(t *testing.T) {
 	h, r, s := limited(t)
 	alice, bob, carol := "Bearer 0123456789abcdef", "Bearer fedcba9876543210", "Bearer 0123456789012345"
@@ -133,8 +133,8 @@ func TestRate(t *testing.T) {
 	try(false)
 }
 
-// TestClientsAreForgotten: those that have nothing under way and would be let in are forgotten, the longest unheard first; others are
-// not, but where there are too many.
+// TestClientsAreForgotten: those that have nothing under way and would be let in are forgotten, the longest unheard
+// first; others are not, but where there are too many.
 func TestClientsAreForgotten(t *testing.T) {
 	all, now := &clients{}, time.Unix(0, 0)
 	busy := all.find("busy", ClientLimits{Rate: 1}, now)
@@ -185,7 +185,8 @@ func TestLimitsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestWhoAskedTooOftenIsKnown: a client that has nothing under way, but may not begin yet, is not forgotten, or it could begin.
+// TestWhoAskedTooOftenIsKnown: a client that has nothing under way, but may not begin yet, is not forgotten, or it
+// could begin.
 func TestWhoAskedTooOftenIsKnown(t *testing.T) {
 	all, now := &clients{}, time.Unix(0, 0)
 	x := all.find("x", ClientLimits{Rate: 1}, now)

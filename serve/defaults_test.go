@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDefaults: what holds where a request to write does not say: texts that end it, what it must be, what is told of tokens, and its
-// adapter. A request that says otherwise has its own way.
+// TestDefaults: what holds where a request to write does not say: texts that end it, what it must be, what is told of
+// tokens, and its adapter. A request that says otherwise has its own way.
 func TestDefaults(t *testing.T) {
 	dir := t.TempDir()
 	writeAdapter(t, dir+"/loud")

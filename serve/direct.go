@@ -90,8 +90,8 @@ func (r *Registry) Writing(ctx context.Context, model string) (w Writing, err er
 	return Writing{Context: t.Context(), KV: t.kv, Sequences: t.sequences, Chat: t.HasChat(), Defaults: t.Defaults()}, nil
 }
 
-// Write has a model write, beside the texts that it writes already. The request says all: nothing of it is filled in. What is wrong
-// is an [*Error]; a text is whole, or there is an error.
+// Write has a model write, beside the texts that it writes already. The request says all: nothing of it is filled in.
+// What is wrong is an [*Error]; a text is whole, or there is an error.
 func (r *Registry) Write(ctx context.Context, model string, request generate.TextRequest) (*generate.TextResult, error) {
 	var result *generate.TextResult
 	err := direct(ctx, r, model, 1, "model %q does not write", func(t *textRunner, c *call, begin time.Time) (err error) {
@@ -130,8 +130,9 @@ func (r *Registry) Embed(ctx context.Context, model string, request embed.Reques
 	return result, nil
 }
 
-// direct has the newest version of a model do what run says, in its place among what waits for it, and counts it. A model of another
-// kind is refused with the text other. What is wrong is an [*Error], but for a model that is not there.
+// direct has the newest version of a model do what run says, in its place among what waits for it, and counts it. A
+// model of another kind is refused with the text other. What is wrong is an [*Error], but for a model that is not
+// there.
 func direct[T runner](
 	ctx context.Context, r *Registry, model string, rows int64, other string, run func(T, *call, time.Time) error,
 ) (err error) {

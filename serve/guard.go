@@ -28,9 +28,9 @@ type Tokens struct {
 // leastToken is how many characters a token has at least.
 const leastToken = 16
 
-// ReadTokens reads a file with a token in each line, or a name and a token with a space between them, and then what the client's
-// limits are: "web 7Zk…Q requests=4 bytes=64MiB rate=2.5". Names may not be there twice. Empty lines and those that begin with #
-// are left out.
+// ReadTokens reads a file with a token in each line, or a name and a token with a space between them, and then what the
+// client's limits are: "web 7Zk…Q requests=4 bytes=64MiB rate=2.5". Names may not be there twice. Empty lines and those
+// that begin with # are left out.
 func ReadTokens(from io.Reader) (*Tokens, error) {
 	t := &Tokens{}
 	lines := bufio.NewScanner(io.LimitReader(from, 1<<20))
@@ -79,7 +79,8 @@ func ReadTokens(from io.Reader) (*Tokens, error) {
 	return t, nil
 }
 
-// knownLimit reports whether a text begins as a limit does. A token may have the same characters, but not the same words.
+// knownLimit reports whether a text begins as a limit does. A token may have the same characters, but not the same
+// words.
 func knownLimit(text string) bool {
 	name, _, _ := strings.Cut(text, "=")
 	return name == "requests" || name == "bytes" || name == "rate"
@@ -105,8 +106,8 @@ type Guard struct {
 	Local bool
 	// Private says that only who may open a file comes here: nothing is checked.
 	Private bool
-	// Limits bound what one client has, where its token's line does not say otherwise. Without a token a client is who has a
-	// certificate, else an address.
+	// Limits bound what one client has, where its token's line does not say otherwise. Without a token a client is who
+	// has a certificate, else an address.
 	Limits ClientLimits
 }
 

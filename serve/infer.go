@@ -8,8 +8,8 @@ import (
 	"github.com/optimem/optimem/serve/oip"
 )
 
-// infer answers a request to a version. What is wrong is an error for [told]. The answer's bytes are charged to b, whose owner frees
-// it when they are written.
+// infer answers a request to a version. What is wrong is an error for [told]. The answer's bytes are charged to b,
+// whose owner frees it when they are written.
 func (r *Registry) infer(ctx context.Context, v *version, name string, request *oip.Request, b *body) (_ *oip.Response, err error) {
 	begin := time.Now()
 	c := &call{request: request, name: name, version: v.number, body: b}
@@ -39,8 +39,8 @@ func (r *Registry) infer(ctx context.Context, v *version, name string, request *
 	return c.response, nil
 }
 
-// finish counts a call that is over, and returns what is wrong with it for those who asked, nil where nothing is. What was wrong here is
-// logged, with what else is known of the call.
+// finish counts a call that is over, and returns what is wrong with it for those who asked, nil where nothing is. What
+// was wrong here is logged, with what else is known of the call.
 func (r *Registry) finish(ctx context.Context, v *version, c *call, begin time.Time, err error, known ...any) error {
 	status := 200
 	if err != nil {

@@ -78,8 +78,9 @@ func traces(t *testing.T) (*otlp.Exporter, func() []toldSpan) {
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// TestTraces: a request's span is in the trace of who asks, with what it waited and what its pass took within it, and linked to the
-// pass, whose span is linked to it and tells of groups. Who does not want a trace has none. A text tells of its tokens.
+// TestTraces: a request's span is in the trace of who asks, with what it waited and what its pass took within it, and
+// linked to the pass, whose span is linked to it and tells of groups. Who does not want a trace has none. A text tells
+// of its tokens.
 func TestTraces(t *testing.T) {
 	e, collected := traces(t)
 	r := open(t, directory(t, map[string]string{"digits.pt2": digits, "chat": chat}), Options{Traces: e})
@@ -127,8 +128,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestRequestIDs: a request is known by the name that its client gave it, in the answer and in the lines of its pass and of the
-// request itself; one that is no name is replaced.
+// TestRequestIDs: a request is known by the name that its client gave it, in the answer and in the lines of its pass
+// and of the request itself; one that is no name is replaced.
 func TestRequestIDs(t *testing.T) {
 	var mu sync.Mutex
 	var logged bytes.Buffer
@@ -161,8 +162,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestAnswersAreCounted: what an answer takes is reserved before its pass, with the bodies, and is free when it is written; one that
-// could never be reserved is refused for good.
+// TestAnswersAreCounted: what an answer takes is reserved before its pass, with the bodies, and is free when it is
+// written; one that could never be reserved is refused for good.
 func TestAnswersAreCounted(t *testing.T) {
 	r := open(t, directory(t, map[string]string{"digits.pt2": digits}), Options{})
 	h := r.Handler()

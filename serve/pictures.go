@@ -55,7 +55,8 @@ type pictureBatch struct {
 	held                 int64
 }
 
-// rows decodes the pictures of an input. What the result holds of the bodies of requests the caller gives back, also of an error.
+// rows decodes the pictures of an input. What the result holds of the bodies of requests the caller gives back, also of
+// an error.
 func (p *pictureInput) rows(ctx context.Context, x *oip.Input) (_ *tensor.Tensor, held int64, err error) {
 	n := len(x.Texts)
 	switch {
@@ -156,8 +157,8 @@ func badPicture(input string, row int, err error) error {
 	return err
 }
 
-// isBase64 reports whether a text has base64's characters alone, lines too. No picture has: each format begins with, or has soon,
-// bytes that are none of them.
+// isBase64 reports whether a text has base64's characters alone, lines too. No picture has: each format begins with, or
+// has soon, bytes that are none of them.
 func isBase64(text []byte) bool {
 	for _, c := range text {
 		switch {

@@ -194,7 +194,8 @@ func hugePNG(width, height uint32) []byte {
 	return binary.BigEndian.AppendUint32(file, crc32.ChecksumIEEE(chunk))
 }
 
-// TestBadPictures: a picture that is none, is cut short, or would take too much, is refused with its row, and nothing is held.
+// TestBadPictures: a picture that is none, is cut short, or would take too much, is refused with its row, and nothing
+// is held.
 func TestBadPictures(t *testing.T) {
 	r := serveLook(t, pictureSpec, Options{MaxBody: 128 << 10})
 	plain := serveLook(t, "none", Options{MaxBody: 1 << 20})

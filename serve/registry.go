@@ -43,8 +43,8 @@ type Options struct {
 	Session runtime.Options
 	// HostMemory is [runtime.PoolOptions.HostMemory].
 	HostMemory int64
-	// MaxBody bounds the body of a request, also as it is unpacked, and the tensors that are made of it; 0 is 64 MiB. A picture takes
-	// as much while it is decoded, and again while it is resized: one at a time, beside MaxBodies.
+	// MaxBody bounds the body of a request, also as it is unpacked, and the tensors that are made of it; 0 is 64 MiB. A
+	// picture takes as much while it is decoded, and again while it is resized: one at a time, beside MaxBodies.
 	MaxBody int64
 	// MaxBodies bounds the bodies and tensors of all requests that are under way together; 0 is four times MaxBody.
 	MaxBodies int64
@@ -58,14 +58,14 @@ type Options struct {
 	Speculate int
 	// Defaults changes what a folder says of how its model writes; nil leaves it.
 	Defaults func(generate.Defaults) generate.Defaults
-	// Stop, Schema, Grammar and Logprobs hold where a request to write does not say, as those of [openai.WriterLease]. A model whose
-	// tokens cannot follow the schema or the grammar is not opened.
+	// Stop, Schema, Grammar and Logprobs hold where a request to write does not say, as those of [openai.WriterLease].
+	// A model whose tokens cannot follow the schema or the grammar is not opened.
 	Stop     []string
 	Schema   json.RawMessage
 	Grammar  string
 	Logprobs int
-	// Adapters are folders of adapters for all models that write, by name, beside those of model.json: requests ask for MODEL:NAME.
-	// Adapter is that of requests that ask for MODEL; "" is none.
+	// Adapters are folders of adapters for all models that write, by name, beside those of model.json: requests ask for
+	// MODEL:NAME. Adapter is that of requests that ask for MODEL; "" is none.
 	Adapters map[string]string
 	Adapter  string
 	// OnDemand opens models with their first request instead of at the start.
@@ -78,7 +78,8 @@ type Options struct {
 	Version string
 	// Log takes what happens; nil drops it.
 	Log *slog.Logger
-	// Traces takes the spans of requests and of the passes that they share; nil traces nothing. It is the caller's to close.
+	// Traces takes the spans of requests and of the passes that they share; nil traces nothing. It is the caller's to
+	// close.
 	Traces *otlp.Exporter
 }
 

@@ -108,8 +108,8 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 	})
 }
 
-// A lending says which version answered a request that is read elsewhere, so that it is counted as the version's, and how long the
-// first token took.
+// A lending says which version answered a request that is read elsewhere, so that it is counted as the version's, and
+// how long the first token took.
 type lending struct {
 	version *version
 	first   atomic.Int64

@@ -171,7 +171,8 @@ func dims(s tensor.Shape) []int {
 	return append([]int{}, s...)
 }
 
-// values makes the inputs of a pass of those of a request. The caller gives back what is held of the bodies, also of an error.
+// values makes the inputs of a pass of those of a request. The caller gives back what is held of the bodies, also of an
+// error.
 func (m *tensorRunner) values(ctx context.Context, r *oip.Request) (_ runtime.Values, held int64, err error) {
 	in := make(runtime.Values)
 	if r.IsRaw {
@@ -301,8 +302,8 @@ func (m *tensorRunner) run(ctx context.Context, c *call, in runtime.Values) (out
 	return out, err
 }
 
-// answerBytes is what the outputs of a call take, twice where parts are put together. A call whose graph is not known fails when it
-// runs, by itself.
+// answerBytes is what the outputs of a call take, twice where parts are put together. A call whose graph is not known
+// fails when it runs, by itself.
 func (m *tensorRunner) answerBytes(ctx context.Context, in runtime.Values, parts int) int64 {
 	of := models.Call{Inputs: make(map[string]tensor.Shape)}
 	for _, p := range m.model.Inputs() {

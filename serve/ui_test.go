@@ -164,8 +164,9 @@ func (b *browser) screenshot(name string) {
 	}
 }
 
-// TestInBrowser opens /ui in Chromium: models and memory are told, a picture and a message are answered, by keyboard alone, models are
-// unloaded and loaded; each control has a name for who does not see it; nothing fails and nothing comes from another address.
+// TestInBrowser opens /ui in Chromium: models and memory are told, a picture and a message are answered, by keyboard
+// alone, models are unloaded and loaded; each control has a name for who does not see it; nothing fails and nothing
+// comes from another address.
 func TestInBrowser(t *testing.T) {
 	if *chromium == "" {
 		t.Skip("no Chromium: go test ./serve -run TestInBrowser -args -chromium $(which chromium)")

@@ -89,9 +89,11 @@ type StoredSource interface {
 // A PackedSource is a StoredSource whose blocks are decoded by who reads, on the host's processors.
 type PackedSource interface {
 	StoredSource
-	// BlockBytes is how many bytes a block stands for. Reads that begin and end at multiples of it decode nothing twice.
+	// BlockBytes is how many bytes a block stands for. Reads that begin and end at multiples of it decode nothing
+	// twice.
 	BlockBytes() int64
-	// BufferBytes is the memory that reads of all such sources of a process take together, however many there are at once.
+	// BufferBytes is the memory that reads of all such sources of a process take together, however many there are at
+	// once.
 	BufferBytes() int64
 }
 

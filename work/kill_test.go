@@ -114,8 +114,8 @@ func kill(cmd *exec.Cmd) {
 	}
 }
 
-// freePorts are ports of an address of this host that nobody has, and no other test: they are none that the system gives to
-// connections, and on Linux, where each of 127.0.0.0/8 is this host, the address is drawn.
+// freePorts are ports of an address of this host that nobody has, and no other test: they are none that the system
+// gives to connections, and on Linux, where each of 127.0.0.0/8 is this host, the address is drawn.
 func freePorts(t *testing.T, n int) (host string, ports []int) {
 	t.Helper()
 	host = "127.0.0.1"
@@ -153,8 +153,8 @@ func current(ctx context.Context, q *Queue) bool {
 	return true
 }
 
-// Three servers and two workers, each a process, of which servers and workers are killed in turn under load, without a word: nothing
-// is lost, nothing comes twice, and every bit is that of a session that runs alone.
+// Three servers and two workers, each a process, of which servers and workers are killed in turn under load, without a
+// word: nothing is lost, nothing comes twice, and every bit is that of a session that runs alone.
 func TestServersAndWorkersAreKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

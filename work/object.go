@@ -15,16 +15,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrDamaged says that an object of a queue is not whole, or has other bytes than were put there. Who submits its item again has it
-// made anew.
+// ErrDamaged says that an object of a queue is not whole, or has other bytes than were put there. Who submits its item
+// again has it made anew.
 var ErrDamaged = errors.New("what is stored is damaged")
 
 // partBytes is what a part of an object takes, well below what a message may.
 const partBytes = 128 << 10
 
-// A bucket is an object store in the format of NATS (ADR-20), which other programs read. Unlike those of the client library it puts
-// an object once: its name appears when each of its parts has been acknowledged, and who comes second changes nothing. It reads
-// part by part, so that a server that ends in between costs one request.
+// A bucket is an object store in the format of NATS (ADR-20), which other programs read. Unlike those of the client
+// library it puts an object once: its name appears when each of its parts has been acknowledged, and who comes second
+// changes nothing. It reads part by part, so that a server that ends in between costs one request.
 type bucket struct {
 	jetstream.ObjectStore // to be told of names
 	name                  string
@@ -119,8 +119,8 @@ func (b *bucket) put(ctx context.Context, name string, write func(io.Writer) err
 	})
 }
 
-// putAfter puts an object in the place of what a message said of its name. Where another did so meanwhile, it is to be looked at
-// again.
+// putAfter puts an object in the place of what a message said of its name. Where another did so meanwhile, it is to be
+// looked at again.
 func (b *bucket) putAfter(ctx context.Context, name string, sequence uint64, write func(io.Writer) error) (again bool, err error) {
 	p := &parts{ctx: ctx, b: b, subject: b.partSubject(rand.Text())}
 	drop := func() {
@@ -164,7 +164,8 @@ func (b *bucket) putAfter(ctx context.Context, name string, sequence uint64, wri
 	return err == nil, err
 }
 
-// parts publishes what is written as the parts of an object, one after another, each when the one before is acknowledged.
+// parts publishes what is written as the parts of an object, one after another, each when the one before is
+// acknowledged.
 type parts struct {
 	ctx     context.Context
 	b       *bucket

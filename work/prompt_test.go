@@ -117,8 +117,8 @@ func checkAnswer(t *testing.T, q *Queue, r Result, want Answer) {
 	}
 }
 
-// Two workers share prompts. One dies without a word in the middle of answers: nothing is lost, nothing comes twice, and every answer
-// is that of a writer by itself, though several are written at once. Submitted again, all is found.
+// Two workers share prompts. One dies without a word in the middle of answers: nothing is lost, nothing comes twice,
+// and every answer is that of a writer by itself, though several are written at once. Submitted again, all is found.
 func TestWriterDies(t *testing.T) {
 	const n = 36
 	server := embedded(t)

@@ -77,7 +77,8 @@ func user(t *testing.T, variable string) string {
 	return path
 }
 
-// With the rights of deploy/nats.conf a worker and a submitter do all that they do, by TLS, and a submitter makes no output.
+// With the rights of deploy/nats.conf a worker and a submitter do all that they do, by TLS, and a submitter makes no
+// output.
 func TestLeastRights(t *testing.T) {
 	owner, worker, submitter := user(t, "OWNER"), user(t, "WORKER"), user(t, "SUBMITTER")
 	cert, key := authority(t)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A simulation is many workers on one clock that jumps from event to event. Which model a worker takes items of is said by the turns
-// of workers, which are those of [Queue.Work]; queues, passes, disks and deaths are simulated.
+// A simulation is many workers on one clock that jumps from event to event. Which model a worker takes items of is said
+// by the turns of workers, which are those of [Queue.Work]; queues, passes, disks and deaths are simulated.
 type simulation struct {
 	shape  simulated
 	now    time.Time
@@ -21,7 +21,8 @@ type simulation struct {
 	queues  []simQueue
 	workers []*simWorker
 	done    int
-	// lost is how many items died under way, switches how often weights were read for a pass, reads all bytes that were.
+	// lost is how many items died under way, switches how often weights were read for a pass, reads all bytes that
+	// were.
 	lost     int
 	switches int
 	reads    float64
@@ -243,8 +244,9 @@ func (w *simWorker) pass() {
 	})
 }
 
-// A hundred workers that die and are started again, one in ten with a slow disk, and eight models of which each has one in memory: with
-// the turns of workers they do 95 % at least of what they could if they never read a byte, died or waited.
+// A hundred workers that die and are started again, one in ten with a slow disk, and eight models of which each has one
+// in memory: with the turns of workers they do 95 % at least of what they could if they never read a byte, died or
+// waited.
 func TestSimulation(t *testing.T) {
 	shape := simulated{
 		workers: 100, models: 8, items: 1_000_000, join: 8, pass: 2 * time.Second, weights: 4e9, disk: 2e9, slow: 10,

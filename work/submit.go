@@ -27,10 +27,11 @@ type Item struct {
 	Name string
 	// Inputs are the model's, contiguous.
 	Inputs runtime.Values
-	// Prompt is what a model that writes is asked, in the place of Inputs: a JSON object with prompt or messages, and max_tokens,
-	// seed (0 where it is not there), temperature, top_k, top_p, min_p, stop, schema or grammar where they are wanted. An id may be
-	// there, and says nothing. One that cannot be read is an item all the same, which goes to the dead letters. A model that makes
-	// vectors is asked an object with text or texts, and prompt where it is wanted.
+	// Prompt is what a model that writes is asked, in the place of Inputs: a JSON object with prompt or messages, and
+	// max_tokens, seed (0 where it is not there), temperature, top_k, top_p, min_p, stop, schema or grammar where they
+	// are wanted. An id may be there, and says nothing. One that cannot be read is an item all the same, which goes to
+	// the dead letters. A model that makes vectors is asked an object with text or texts, and prompt where it is
+	// wanted.
 	Prompt []byte
 	// Err says that there are no inputs, and why. The item has this as its result.
 	Err error

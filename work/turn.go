@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// A turn says which of a worker's models takes items: one stays as long as it has some, since its weights are in memory, and the
-// others have theirs when it has none, or when nobody anywhere takes the items of one for as long as a turn may be.
+// A turn says which of a worker's models takes items: one stays as long as it has some, since its weights are in
+// memory, and the others have theirs when it has none, or when nobody anywhere takes the items of one for as long as a
+// turn may be.
 //
 // It is a preference and no lock: items that come to a model that was asking while nobody had the turn are run beside.
 type turn struct {
@@ -35,7 +36,8 @@ func newTurn(stay time.Duration, now func() time.Time) *turn {
 	}
 }
 
-// may reports whether a model may ask for items now, and else after what time it is to look whether it starves. The lock is held.
+// may reports whether a model may ask for items now, and else after what time it is to look whether it starves. The
+// lock is held.
 func (t *turn) may(model int) (bool, time.Duration) {
 	first := -1 // of those who starve the one that waits longest
 	for m := range t.starve {
@@ -70,7 +72,8 @@ func (t *turn) leave(model int) {
 	}
 }
 
-// looked notes whether a model that waits starves: it has items, and nobody took one of them for as long as a turn may be.
+// looked notes whether a model that waits starves: it has items, and nobody took one of them for as long as a turn may
+// be.
 func (t *turn) looked(model int, starves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/optimem/optimem/runtime"
 )
 
-// A model keeps the worker while it has items; another whose items nobody takes has it next, of several the one that waited longest.
+// A model keeps the worker while it has items; another whose items nobody takes has it next, of several the one that
+// waited longest.
 func TestTurn(t *testing.T) {
 	now := time.Unix(0, 0)
 	turn := newTurn(time.Minute, func() time.Time { return now })

@@ -5,8 +5,8 @@
 // of the model, the device, and the inputs: work that is repeated, because a worker died or was slow, puts the same bits in the
 // same place, so that nothing is lost and nothing is there twice. What cannot be run goes to a dead-letter stream with the reason.
 //
-// Items of a model that writes are prompts, many of which it answers at once; outputs are answers, the same for the same seed. Those of a
-// model that makes vectors are texts.
+// Items of a model that writes are prompts, many of which it answers at once; outputs are answers, the same for the
+// same seed. Those of a model that makes vectors are texts.
 //
 // It does not know how a model runs, or what files are.
 //
@@ -40,10 +40,11 @@ type Options struct {
 	URL string
 	// Stream names the queue: 1 to 64 of A–Z a–z 0–9 _ -.
 	Stream string
-	// Credentials is a file of NATS credentials or of the seed of an nkey, CA one of certificates of authorities; "" is none, and those
-	// of the host.
+	// Credentials is a file of NATS credentials or of the seed of an nkey, CA one of certificates of authorities; "" is
+	// none, and those of the host.
 	Credentials, CA string
-	// Inbox is what the subjects of answers begin with, so that users of one account do not hear each other's; "" is _INBOX.
+	// Inbox is what the subjects of answers begin with, so that users of one account do not hear each other's; "" is
+	// _INBOX.
 	Inbox string
 	// Replicas is on how many servers of a cluster all of it lies, where it is made now; 0 is 1.
 	Replicas int
@@ -53,7 +54,8 @@ type Options struct {
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// A server is given dialFor to answer and openFor to have its streams and the others of its cluster, and is taken for gone when it has not answered for two of pingEvery.
+// A server is given dialFor to answer and openFor to have its streams and the others of its cluster, and is taken for
+// gone when it has not answered for two of pingEvery.
 const (
 	dialFor   = 10 * time.Second
 	openFor   = time.Minute
@@ -77,7 +79,8 @@ type Queue struct {
 	refusal atomic.Pointer[error]
 }
 
-// Connect connects to a queue, which is made where it is not there yet. It waits for servers of a cluster that are away for now.
+// Connect connects to a queue, which is made where it is not there yet. It waits for servers of a cluster that are away
+// for now.
 func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	if !streamName.MatchString(opts.Stream) {
 		return nil, fmt.Errorf("work: %q is no name of a stream: 1 to 64 letters, digits, _ and -", opts.Stream)
@@ -212,9 +215,10 @@ func (q *Queue) makeStream(ctx context.Context, config jetstream.StreamConfig) (
 // Close ends the connection. Workers and submitters of it end with an error.
 func (q *Queue) Close() { q.conn.Close() }
 
-// Output writes the output of an item, by its key: a safetensors file, or an [Answer] as a line of JSON. It is written to what begin
-// returns, an empty place, which is asked for again where what was read is not what was put. It is as it was put when Output returns
-// nil; [ErrDamaged] says that it cannot be had, and that a worker makes it anew when the item is submitted again.
+// Output writes the output of an item, by its key: a safetensors file, or an [Answer] as a line of JSON. It is written
+// to what begin returns, an empty place, which is asked for again where what was read is not what was put. It is as it
+// was put when Output returns nil; [ErrDamaged] says that it cannot be had, and that a worker makes it anew when the
+// item is submitted again.
 func (q *Queue) Output(ctx context.Context, key string, begin func() (io.Writer, error)) error {
 	if err := q.out.get(ctx, key, begin); err != nil {
 		return fmt.Errorf("output %.64s: %w", key, err)

@@ -51,8 +51,8 @@ type WorkerOptions struct {
 	Attempts uint64
 	// RetryAfter is when an item that did not fit, or failed, may be taken again; 0 is 10 s.
 	RetryAfter time.Duration
-	// Stay is how long no worker takes items of a model until this one turns to it; 0 is 1 min. Else a model has the worker as long as
-	// it has items.
+	// Stay is how long no worker takes items of a model until this one turns to it; 0 is 1 min. Else a model has the
+	// worker as long as it has items.
 	Stay time.Duration
 	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
 	MaxBytes int64
@@ -198,7 +198,8 @@ func (s *station) look(ctx context.Context) error {
 	return nil
 }
 
-// vectorsJoin is how many items are taken at once of a model that makes vectors, whose texts share passes within an item.
+// vectorsJoin is how many items are taken at once of a model that makes vectors, whose texts share passes within an
+// item.
 const vectorsJoin = 4
 
 // is reports whether the model is of a kind.
@@ -377,7 +378,8 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 	return s.q.write(ctx, key, out)
 }
 
-// write puts an output into the store, where nobody sees it before it is whole, and which takes the first of those that are put.
+// write puts an output into the store, where nobody sees it before it is whole, and which takes the first of those that
+// are put.
 func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error {
 	var tensors []loader.TensorData
 	for name, t := range out {

@@ -1,9 +1,9 @@
 // Command larger makes language models with random weights and runs passes of them in less memory than they take, for
-// benchmarks/larger_than_memory.sh: how many bytes are read for a token, and how that compares with what the disk and the plan
-// say.
+// benchmarks/larger_than_memory.sh: how many bytes are read for a token, and how that compares with what the disk and
+// the plan say.
 //
-// It chooses no tokens: a pass takes rows of some sequences, as writing does, and how many of a sequence's rows count as written
-// is given, since guesses of random weights are never right. It does not know who it is compared with.
+// It chooses no tokens: a pass takes rows of some sequences, as writing does, and how many of a sequence's rows count
+// as written is given, since guesses of random weights are never right. It does not know who it is compared with.
 //
 //	larger make -layers 15 -hidden 4096 -inner 11008 dense
 //	larger run -memory 1610612736 -passes 8 dense
@@ -138,9 +138,9 @@ func (s *sizes) tensors() []loader.TensorData {
 	return list
 }
 
-// Routers of random weights send rows anywhere. So the first number of every embedding is the same, steady, and the first weight of
-// each expert in a router falls with the logarithm of a rank: experts are needed about as often as words are (Zipf), and
-// neighbouring tokens, which see much of the same text, are sent to much the same ones.
+// Routers of random weights send rows anywhere. So the first number of every embedding is the same, steady, and the
+// first weight of each expert in a router falls with the logarithm of a rank: experts are needed about as often as
+// words are (Zipf), and neighbouring tokens, which see much of the same text, are sent to much the same ones.
 const (
 	steady = 4
 	skew   = 0.3

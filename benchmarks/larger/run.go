@@ -41,12 +41,13 @@ type report struct {
 	PerSecond   float64 `json:"tokens_per_second"`
 	Compute     float64 `json:"compute_seconds"`
 	Stall       float64 `json:"stall_seconds"`
-	// DiskBytes is the disk's rate in the same minute, Limit what it admits: the same passes if nothing else took time, and OfLimit
-	// which part of it was reached.
+	// DiskBytes is the disk's rate in the same minute, Limit what it admits: the same passes if nothing else took time,
+	// and OfLimit which part of it was reached.
 	DiskBytes float64 `json:"disk_bytes_per_second,omitempty"`
 	Limit     float64 `json:"limit_tokens_per_second,omitempty"`
 	OfLimit   float64 `json:"of_limit,omitempty"`
-	// Of experts: those needed and read in all passes, what a replay says that is read, and what who knows all reads at least.
+	// Of experts: those needed and read in all passes, what a replay says that is read, and what who knows all reads at
+	// least.
 	ExpertNeeds int64 `json:"expert_needs,omitempty"`
 	ExpertReads int64 `json:"expert_reads,omitempty"`
 	Replayed    int64 `json:"replayed_reads,omitempty"`

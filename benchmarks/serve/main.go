@@ -1,6 +1,6 @@
-// Command serve asks a server for inferences and prints how long they took: at a fixed rate, whoever is late (an open loop, in which
-// waiting is seen), or with so many clients that each wait for their answer (a closed one, which finds the capacity). And it runs
-// the model by itself, for what the server costs.
+// Command serve asks a server for inferences and prints how long they took: at a fixed rate, whoever is late (an open
+// loop, in which waiting is seen), or with so many clients that each wait for their answer (a closed one, which finds
+// the capacity). And it runs the model by itself, for what the server costs.
 //
 // It speaks the Open Inference Protocol, and knows nothing of the server.
 //
@@ -245,7 +245,8 @@ func (l *load) open(rate, seconds float64) (*report, error) {
 	return t.report(time.Since(begin), len(l.body)), nil
 }
 
-// closed has clients that ask again when they are answered. It says, too, what a copy of a request's bytes and back takes.
+// closed has clients that ask again when they are answered. It says, too, what a copy of a request's bytes and back
+// takes.
 func (l *load) closed(clients int, seconds float64) (*report, error) {
 	t := &tally{statuses: make(map[int]int)}
 	var wait sync.WaitGroup

@@ -250,7 +250,8 @@ func (p *page) clean(own string) {
 	}
 }
 
-// shapes looks at a picture: how many shapes are drawn, which of them are nowhere, and which texts lie outside of the page.
+// shapes looks at a picture: how many shapes are drawn, which of them are nowhere, and which texts lie outside of the
+// page.
 const shapes = `(() => {
 	const bad = [];
 	let drawn = 0;
@@ -269,8 +270,8 @@ const shapes = `(() => {
 	};
 })()`
 
-// TestPicturesInABrowser: a browser draws all of a profile's picture, in light and dark, in wide and narrow windows, reports no
-// error, and asks for nothing else.
+// TestPicturesInABrowser: a browser draws all of a profile's picture, in light and dark, in wide and narrow windows,
+// reports no error, and asks for nothing else.
 func TestPicturesInABrowser(t *testing.T) {
 	b := openBrowser(t)
 	digits := digitsFolder + "digits.pt2"
@@ -383,8 +384,8 @@ func TestServersPageInABrowser(t *testing.T) {
 	p.clean(server.URL)
 }
 
-// TestTracesInAViewer: Chrome's trace viewer, in a browser, reads of a trace every event, without a warning, and draws its lanes.
-// Each step of a flow, and its end, are an arrow there.
+// TestTracesInAViewer: Chrome's trace viewer, in a browser, reads of a trace every event, without a warning, and draws
+// its lanes. Each step of a flow, and its end, are an arrow there.
 func TestTracesInAViewer(t *testing.T) {
 	b := openBrowser(t)
 	catapult := os.Getenv("OPTIMEM_CATAPULT")

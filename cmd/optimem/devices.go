@@ -26,7 +26,8 @@ type deviceRow struct {
 	TotalBytes *int64 `json:"total_bytes"`
 	FreeBytes  *int64 `json:"free_bytes"`
 	Threads    int    `json:"threads"`
-	// Nodes are the NUMA nodes with memory of the host, Node that which a GPU is at; null where there is but one, or it is not known.
+	// Nodes are the NUMA nodes with memory of the host, Node that which a GPU is at; null where there is but one, or it
+	// is not known.
 	Nodes []int `json:"numa_nodes"`
 	Node  *int  `json:"numa_node"`
 	// About says what it is, or why it cannot be used.

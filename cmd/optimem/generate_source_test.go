@@ -92,8 +92,8 @@ func sourceModel(t *testing.T, name string) string {
 	return dir
 }
 
-// TestGenerateFromASource: a model that reads a text writes the same of it in every mode, alone and in a batch; the folder's settings
-// and flags hold, beams are found, and plan says what reading takes.
+// TestGenerateFromASource: a model that reads a text writes the same of it in every mode, alone and in a batch; the
+// folder's settings and flags hold, beams are found, and plan says what reading takes.
 func TestGenerateFromASource(t *testing.T) {
 	dir := sourceModel(t, "t5_gated")
 	ask := []string{"generate", dir, "w5 w60 w44 w12 w81", "--quiet", "--max-tokens", "12"}
@@ -131,8 +131,8 @@ func TestGenerateFromASource(t *testing.T) {
 	}
 }
 
-// TestGenerateFromASound: features are read from a file of NumPy's; another shape, a prompt beside them, and a language that the model
-// does not know are refused.
+// TestGenerateFromASound: features are read from a file of NumPy's; another shape, a prompt beside them, and a language
+// that the model does not know are refused.
 func TestGenerateFromASound(t *testing.T) {
 	dir := sourceModel(t, "whisper")
 	write := func(shape ...int) string {

@@ -21,8 +21,9 @@ import (
 	"github.com/optimem/optimem/runtime"
 )
 
-// What passes of a model have shown of where rows of its layers with experts go is kept beside the calibration, a file for each
-// model, so that plans expect as many hits as there were. Nobody needs it, and nothing but forecasts depends on it.
+// What passes of a model have shown of where rows of its layers with experts go is kept beside the calibration, a file
+// for each model, so that plans expect as many hits as there were. Nobody needs it, and nothing but forecasts depends
+// on it.
 
 // A keptLayer is a layer in such a file.
 type keptLayer struct {

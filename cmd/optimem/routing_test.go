@@ -13,7 +13,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// mixtureFolder writes a folder of a small Qwen-MoE with random weights: 3 layers of 16 experts, of which a token goes through 4.
+// mixtureFolder writes a folder of a small Qwen-MoE with random weights: 3 layers of 16 experts, of which a token goes
+// through 4.
 func mixtureFolder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -75,8 +76,8 @@ func mixtureFolder(t *testing.T) string {
 	return folder
 }
 
-// TestRouting: a model with experts writes the same text in less memory, says how many experts were there, and keeps what its
-// passes have shown; a trace of it is played again with the counts of the run that wrote it.
+// TestRouting: a model with experts writes the same text in less memory, says how many experts were there, and keeps
+// what its passes have shown; a trace of it is played again with the counts of the run that wrote it.
 func TestRouting(t *testing.T) {
 	folder, kept := mixtureFolder(t), t.TempDir()
 	t.Setenv("OPTIMEM_CALIBRATION", filepath.Join(kept, "calibration.json"))

@@ -165,8 +165,8 @@ func TestWorkersAndSubmittersAreKilled(t *testing.T) {
 	}
 }
 
-// Prompts of files have their answers in one, in their order, as 'optimem generate --batch' gives them, with the reason where there is
-// none.
+// Prompts of files have their answers in one, in their order, as 'optimem generate --batch' gives them, with the reason
+// where there is none.
 func TestPromptsAreSubmitted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

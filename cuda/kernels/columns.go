@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// PTX repeats itself but for its numbers: those of registers, of labels and of parameters, and offsets. So it is stored in
-// columns, of which compression makes half of what it makes of the text: each different line once, with holes for the
-// numbers; which line comes when; and for each kind of number a column of the differences between one and the next.
+// PTX repeats itself but for its numbers: those of registers, of labels and of parameters, and offsets. So it is stored
+// in columns, of which compression makes half of what it makes of the text: each different line once, with holes for
+// the numbers; which line comes when; and for each kind of number a column of the differences between one and the next.
 
 // hole stands in a line for a number.
 const hole = 0
@@ -143,8 +143,8 @@ func number(line []byte) int {
 	return n
 }
 
-// kindOf returns which column a number is in by what stands before it in its line: the class of a register, as in %rd, or the
-// last character; "" if it stays where it is.
+// kindOf returns which column a number is in by what stands before it in its line: the class of a register, as in %rd,
+// or the last character; "" if it stays where it is.
 func kindOf(before []byte) string {
 	i := len(before)
 	for i > 0 && isLetter(before[i-1]) {

@@ -13,8 +13,9 @@ import (
 // maxImageBytes is the most that the PTX of a family may have, unpacked.
 const maxImageBytes = 4 << 20
 
-// Pack returns what an image is stored as: compressed, and before the PTX, which lies in columns, a line with its stamp and
-// one with the names of its kernels, so that those are found without unpacking all of it. The same PTX gives the same bytes.
+// Pack returns what an image is stored as: compressed, and before the PTX, which lies in columns, a line with its stamp
+// and one with the names of its kernels, so that those are found without unpacking all of it. The same PTX gives the
+// same bytes.
 func Pack(stamp string, ptx []byte) ([]byte, error) {
 	columns, err := split(ptx)
 	if err != nil {

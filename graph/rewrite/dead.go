@@ -7,9 +7,9 @@ import (
 )
 
 // Prune returns the graph without what its results do not need: ops of which no output, no update of a state and no
-// other op that stays uses a result and that write to no cache, and the values that nobody is left to read. Inputs stay, because a caller gives
-// them, and caches, which passes to come may read; a module's output alone keeps nothing, and is forgotten with its value. Values have new ids. The graph itself
-// does not change.
+// other op that stays uses a result and that write to no cache, and the values that nobody is left to read. Inputs
+// stay, because a caller gives them, and caches, which passes to come may read; a module's output alone keeps nothing,
+// and is forgotten with its value. Values have new ids. The graph itself does not change.
 func Prune(g *graph.Graph) *graph.Graph {
 	needed := make([]bool, len(g.Values))
 	need := func(o graph.Operand) {

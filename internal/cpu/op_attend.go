@@ -259,8 +259,8 @@ func (a *attending) writeRounded(to []byte, x view, from, stride int, room []flo
 	}
 }
 
-// loadRounded reads a row of a cache of int8: as many elements as whole vectors have at once, and the others one by one. Either way a
-// code is a float32 exactly, and the product with the scale is rounded once.
+// loadRounded reads a row of a cache of int8: as many elements as whole vectors have at once, and the others one by
+// one. Either way a code is a float32 exactly, and the product with the scale is rounded once.
 func (u *attendUnit) loadRounded(dst []float32, row []byte) {
 	scale, whole := math.Float32frombits(binary.LittleEndian.Uint32(row[len(dst):])), 0
 	if u.set != nil {

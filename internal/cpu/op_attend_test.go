@@ -305,7 +305,8 @@ func TestAttendAsDefined(t *testing.T) {
 	}
 }
 
-// TestAttendReads: rows without keys and values of their own see what others wrote, up to their position, and write nothing.
+// TestAttendReads: rows without keys and values of their own see what others wrote, up to their position, and write
+// nothing.
 func TestAttendReads(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
@@ -557,8 +558,8 @@ func TestAttendAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestRoundedRowsAreLoadedAlike: the kernels of every kind of vectors give the bits that Go does, of every code and any width, and of
-// scales that are tiny, large, infinite or none.
+// TestRoundedRowsAreLoadedAlike: the kernels of every kind of vectors give the bits that Go does, of every code and any
+// width, and of scales that are tiny, large, infinite or none.
 func TestRoundedRowsAreLoadedAlike(t *testing.T) {
 	for _, set := range simd.All() {
 		t.Run(set.Name, func(t *testing.T) {

@@ -142,8 +142,8 @@ func (e *expertsCall) compute() error {
 	return nil
 }
 
-// experts has the chunk's rows go through their experts: in the order of these, or in that in which they are lent. What each
-// gives has a place of its own, so that the order changes nothing.
+// experts has the chunk's rows go through their experts: in the order of these, or in that in which they are lent. What
+// each gives has a place of its own, so that the order changes nothing.
 func (e *expertsCall) experts() error {
 	if e.c.lender != nil {
 		return e.borrowed()

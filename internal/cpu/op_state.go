@@ -26,8 +26,8 @@ const (
 	walkDelta
 )
 
-// walkSizes are those of a call. A unit of work is some channels or heads: their state and all rows, one after the other, so that
-// no bit depends on the threads or on how rows are cut into passes.
+// walkSizes are those of a call. A unit of work is some channels or heads: their state and all rows, one after the
+// other, so that no bit depends on the threads or on how rows are cut into passes.
 type walkSizes struct {
 	kind              walkKind
 	sequences, tokens int
@@ -255,7 +255,8 @@ func (u *walkUnit) copyState(place int64, out bool) {
 	}
 }
 
-// load reads elements of an operand, stride apart along its dimension dim, from an index on that is relative to its offset.
+// load reads elements of an operand, stride apart along its dimension dim, from an index on that is relative to its
+// offset.
 func (u *walkUnit) load(dst []float32, operand, first, dim int) {
 	l := &u.c.in[operand].layout
 	loadStrided(dst, u.c.in[operand], l.Offset+first, l.Strides[dim])

@@ -16,8 +16,8 @@ import (
 // A walkCase is an op with a state and the sizes of its operands.
 type walkCase struct {
 	kind graph.Kind
-	// channels and taps are a convolution's; heads, groups, rows and columns the others'; own is set where each number of a state has
-	// a rate of its own, bare where a convolution has no bias.
+	// channels and taps are a convolution's; heads, groups, rows and columns the others'; own is set where each number
+	// of a state has a rate of its own, bare where a convolution has no bias.
 	channels, taps               int
 	heads, groups, rows, columns int
 	own, bare                    bool
@@ -111,7 +111,8 @@ type step struct {
 	from, to        int64
 }
 
-// run computes a pass and returns the bytes of each row. Operands lie within wider memory, so that rows are not one behind the other.
+// run computes a pass and returns the bytes of each row. Operands lie within wider memory, so that rows are not one
+// behind the other.
 func (w *walked) run(t *testing.T, pool *Pool, cache *tensor.Tensor, steps []step) [][]byte {
 	t.Helper()
 	in := make([]*tensor.Tensor, len(w.fixed), len(w.fixed)+2)
@@ -250,8 +251,9 @@ func TestWalksAsDefined(t *testing.T) {
 	}
 }
 
-// TestWalksInAnyParts: a token's bits, and those of the state that it leaves, are the same however its sequence is cut into passes,
-// whatever sequences and rows that are no tokens are beside it, in whatever places states are and on any number of threads.
+// TestWalksInAnyParts: a token's bits, and those of the state that it leaves, are the same however its sequence is cut
+// into passes, whatever sequences and rows that are no tokens are beside it, in whatever places states are and on any
+// number of threads.
 func TestWalksInAnyParts(t *testing.T) {
 	one, several := NewPool(1), NewPool(3)
 	defer one.Close()
@@ -387,7 +389,8 @@ func TestWalksFail(t *testing.T) {
 	}
 }
 
-// BenchmarkWalks: a token and a prompt of Mamba 1 and 2 and of a gated delta rule, in the sizes of models of 2 to 4 billion parameters.
+// BenchmarkWalks: a token and a prompt of Mamba 1 and 2 and of a gated delta rule, in the sizes of models of 2 to 4
+// billion parameters.
 func BenchmarkWalks(b *testing.B) {
 	pool := NewPool(0)
 	defer pool.Close()

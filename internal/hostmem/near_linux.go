@@ -15,9 +15,9 @@ type nodeMask [maxNode / 64]uint64
 
 const maxNode = 1024
 
-// Near calls a function whose thread takes memory from a NUMA node as long as that has some; of no node where that is below 0. The
-// kernel may refuse, and memory is then wherever it is: that is no error. What the function returns is returned. It may not change to
-// another thread for what takes memory.
+// Near calls a function whose thread takes memory from a NUMA node as long as that has some; of no node where that is
+// below 0. The kernel may refuse, and memory is then wherever it is: that is no error. What the function returns is
+// returned. It may not change to another thread for what takes memory.
 func Near(node int, f func() error) error {
 	if node < 0 || node >= maxNode {
 		return f()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNear: a function's thread prefers a node while it runs, and what it preferred before then, also where it fails or panics. A node
-// that is not there changes nothing.
+// TestNear: a function's thread prefers a node while it runs, and what it preferred before then, also where it fails or
+// panics. A node that is not there changes nothing.
 func TestNear(t *testing.T) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()

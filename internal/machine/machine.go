@@ -54,7 +54,8 @@ type Machine interface {
 	// ReadCache and WriteCache copy bytes of a cache, from one on, between passes.
 	ReadCache(ctx context.Context, name string, dst []byte, at int64) error
 	WriteCache(ctx context.Context, name string, src []byte, at int64) error
-	// Routing is what passes have shown of where rows of layers with experts go, by module, where these are lent; nil is nothing.
+	// Routing is what passes have shown of where rows of layers with experts go, by module, where these are lent; nil
+	// is nothing.
 	Routing() map[string]*slots.Curve
 	// Bound says how many bytes of the device plans take from now on.
 	Bound(memoryBytes int64)

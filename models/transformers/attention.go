@@ -73,8 +73,8 @@ func (a attention) run(t *layers.Trace, m *layers.Module, q, k, v, mask layers.T
 	return t.Op("reshape", t.Op("transpose.int", out, 1, 2), []int{batch, queries, -1})
 }
 
-// keeps is the attribute of a decoder's attention modules that says what their keys and values are made of: of what is written,
-// or of the source.
+// keeps is the attribute of a decoder's attention modules that says what their keys and values are made of: of what is
+// written, or of the source.
 const (
 	keeps       = "keeps"
 	ofWritten   = "written"

@@ -358,8 +358,8 @@ func bartAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	return t.Child(m, "out_proj", attention{eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 2)))
 }
 
-// ofBoth runs the model within a head and returns the decoder's and the encoder's last hidden states: in a step that of the decoder
-// alone, and where a source is read that of the encoder.
+// ofBoth runs the model within a head and returns the decoder's and the encoder's last hidden states: in a step that of
+// the decoder alone, and where a source is read that of the encoder.
 func ofBoth(t *layers.Trace, m *layers.Module, args []any) (decoded, encoded layers.Tensor) {
 	out, _ := t.ChildOf(m, "model", args...).(layers.Fields)
 	for _, f := range out {

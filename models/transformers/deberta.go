@@ -13,8 +13,8 @@ const debertaModule = "transformers.models.deberta_v2.modeling_deberta_v2."
 
 const debertaClass = debertaModule + "DebertaV2"
 
-// debertaV2 is transformers/models/deberta_v2/modeling_deberta_v2.py, of versions 2 and 3: BERT whose scores are sums of what
-// tokens are to each other and what they are to the distance between them.
+// debertaV2 is transformers/models/deberta_v2/modeling_deberta_v2.py, of versions 2 and 3: BERT whose scores are sums
+// of what tokens are to each other and what they are to the distance between them.
 var debertaV2 = &family{
 	model: "deberta-v2", prefix: "deberta", encodes: "DebertaV2Model", positions: 512,
 	ignored: []string{`position_embeddings`, `(^|\.)mask_predictions\.`},
@@ -83,7 +83,8 @@ type distances struct {
 	relative, shared bool
 	// content are the scores of tokens for distances, position those of distances for tokens.
 	content, position bool
-	// span is how many distances there are on each side; buckets, where it is not 0, how many of them far ones share, up to most.
+	// span is how many distances there are on each side; buckets, where it is not 0, how many of them far ones share,
+	// up to most.
 	span, buckets, most int
 }
 
@@ -311,8 +312,8 @@ func debertaEncoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	return x
 }
 
-// debertaDistances is build_relative_position, [1, 1, tokens, tokens]: near distances are themselves, far ones share buckets by
-// their logarithm.
+// debertaDistances is build_relative_position, [1, 1, tokens, tokens]: near distances are themselves, far ones share
+// buckets by their logarithm.
 func debertaDistances(t *layers.Trace, m *layers.Module, n int) layers.Tensor {
 	all := t.Op("arange", n, layers.Named{"dtype": tensor.Int64})
 	distance := t.Op("sub.Tensor", t.Op("unsqueeze", all, 1), t.Op("unsqueeze", all, 0))

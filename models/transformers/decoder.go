@@ -74,11 +74,13 @@ type decoder struct {
 	// feed makes what stands in place of the MLP of layer i, attend what stands in place of the attention; nil are those.
 	feed   func(d *decoder, c *config, i int, s shape) *layers.Module
 	attend func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module
-	// mixer makes what stands in layer i in place of the attention and keeps a state, and says under which name; nil is the attention.
+	// mixer makes what stands in layer i in place of the attention and keeps a state, and says under which name; nil is
+	// the attention.
 	mixer func(d *decoder, c *config, i int, s shape) (name string, m *layers.Module)
 	// more adds to a layer what only its own forward knows.
 	more func(d *decoder, c *config, s shape, layer *layers.Module)
-	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the MLP's.
+	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the
+	// MLP's.
 	beside string
 	// keyFactor returns what keys are multiplied with, nil for 1.
 	keyFactor func(c *config) float64

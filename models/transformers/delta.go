@@ -6,9 +6,10 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// deltaFamily is the family of a decoder of Qwen3-Next's kind: transformers/models/qwen3_next/modeling_qwen3_next.py and qwen3_5. Most
-// layers walk the tokens by the gated delta rule, every fourth has an attention whose result has a gate. fused is set where one
-// projection makes queries, keys, values and gates, group by group. x is nil where no layer has experts.
+// deltaFamily is the family of a decoder of Qwen3-Next's kind: transformers/models/qwen3_next/modeling_qwen3_next.py
+// and qwen3_5. Most layers walk the tokens by the gated delta rule, every fourth has an attention whose result has a
+// gate. fused is set where one projection makes queries, keys, values and gates, group by group. x is nil where no
+// layer has experts.
 func deltaFamily(x *mixture, d decoder, fused bool) *family {
 	d.act, d.actKey, d.norm, d.rope = silu, hiddenAct, rootMeanPlusOne, rope{part: 0.25}
 	d.qkvBias, d.outBias, d.headNorm = attentionBias, attentionBias, headNorm{kind: eachHead, norm: rootMeanPlusOne}
@@ -58,8 +59,8 @@ func qwenMixture(number, chosen, inner int) *mixture {
 	}
 }
 
-// gatedAttentionForward takes the states of the tokens, what is around them, and whether the layer slides, which it does not. The
-// projection into queries makes a gate beside each head.
+// gatedAttentionForward takes the states of the tokens, what is around them, and whether the layer slides, which it
+// does not. The projection into queries makes a gate beside each head.
 func gatedAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	own, x, a := m.Attrs["decoder"].(*decoder), args[0].(layers.Tensor), args[1].(*around)
 	n, s, size := own.names, x.Shape(), m.Int("head_dim")
@@ -104,8 +105,8 @@ func (d *decoder) delta(c *config, hidden int, fused bool) *layers.Module {
 		Add("in_proj_a", layers.Linear(hidden, heads, layers.NoBias))
 }
 
-// projected returns what the projections make of the states of tokens: queries, keys and values side by side, the gate of [batch,
-// tokens, heads, value], and of each head what the share and the decay are made of.
+// projected returns what the projections make of the states of tokens: queries, keys and values side by side, the gate
+// of [batch, tokens, heads, value], and of each head what the share and the decay are made of.
 func projected(t *layers.Trace, m *layers.Module, x layers.Tensor) (qkv, gate, share, decay layers.Tensor) {
 	s, groups, heads, key, value := x.Shape(), m.Int("groups"), m.Int("heads"), m.Int("key"), m.Int("value")
 	shaped := func(x layers.Tensor, shape ...int) layers.Tensor {

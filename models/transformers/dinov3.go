@@ -9,8 +9,8 @@ import (
 
 const dinov3Class = "transformers.models.dinov3_vit.modeling_dinov3_vit.DINOv3ViT"
 
-// dinov3 is transformers/models/dinov3_vit/modeling_dinov3_vit.py: a ViT whose patches are turned by where they are. Older
-// files have its layers without the encoder's name.
+// dinov3 is transformers/models/dinov3_vit/modeling_dinov3_vit.py: a ViT whose patches are turned by where they are.
+// Older files have its layers without the encoder's name.
 var dinov3 = &family{
 	model: "dinov3_vit", prefix: "model",
 	ignored: []string{`(^|\.)mask_token$`, `(^|\.)register_tokens$`, `(^|\.)rope_embeddings\.inv_freq$`},

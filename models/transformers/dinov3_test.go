@@ -7,7 +7,8 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// TestDinov3OlderNames: files that were published have layers without the encoder's name, and weights that only training reads.
+// TestDinov3OlderNames: files that were published have layers without the encoder's name, and weights that only
+// training reads.
 func TestDinov3OlderNames(t *testing.T) {
 	text := []byte(`{"model_type": "dinov3_vit", "num_hidden_layers": 2, "num_register_tokens": 0}`)
 	c, err := parseConfig(text, nil)

@@ -144,8 +144,8 @@ func sampled(got *tensor.Tensor, want zoo.Output, tolerance float64) error {
 	return nil
 }
 
-// TestLyingHeads changes every entry of recorded configurations, and of the parts in them, to values that do not fit the weights:
-// there is a graph, where the entry does not matter, or an error.
+// TestLyingHeads changes every entry of recorded configurations, and of the parts in them, to values that do not fit
+// the weights: there is a graph, where the entry does not matter, or an error.
 func TestLyingHeads(t *testing.T) {
 	for _, kind := range []string{"deberta-v2", "siglip", "siglip2", "dinov3_vit"} {
 		for i := range recordedOf(t, kind) {

@@ -52,8 +52,8 @@ func (f *seq2seqForm) family(model, writer string, layer func(t *layers.Trace, m
 // maxSines bounds the numbers of a table of sinusoids.
 const maxSines = 1 << 26
 
-// sines is the table of positions that are not learned: for half of the dimensions their sines, for the others their cosines.
-// Checkpoints may hold it or not.
+// sines is the table of positions that are not learned: for half of the dimensions their sines, for the others their
+// cosines. Checkpoints may hold it or not.
 func (f *seq2seqForm) sines(c *config, side string, positions, hidden int) *layers.Module {
 	m := layers.New(f.class+"SinusoidalPositionalEmbedding", nil)
 	if c.holds(side + ".embed_positions.weight") {

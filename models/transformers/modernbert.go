@@ -69,7 +69,8 @@ func modernBertClassifier(name string) head {
 	}}
 }
 
-// modernBertSequenceForward takes what the base model does: a text is its first token, or the mean of those that are no padding.
+// modernBertSequenceForward takes what the base model does: a text is its first token, or the mean of those that are no
+// padding.
 func modernBertSequenceForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, mask := field(t.ChildOf(m, "model", args...), "last_hidden_state"), optional(t, args, 1)
 	switch {

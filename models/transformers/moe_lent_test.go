@@ -109,8 +109,8 @@ func (r routes) note(module string, _ int, experts []int32) {
 	r[module] = append(r[module], experts...)
 }
 
-// TestLentReads: where everything else stays, a pass reads the experts that its rows are sent to and that are in no slot, whole and
-// once, and nothing else.
+// TestLentReads: where everything else stays, a pass reads the experts that its rows are sent to and that are in no
+// slot, whole and once, and nothing else.
 func TestLentReads(t *testing.T) {
 	r, model, w := watchedModel(t, "mixtral")
 	seen := make(routes)
@@ -179,8 +179,8 @@ func lentBudget(t *testing.T, model *models.Model) int64 {
 	return p.PeakBytes() * 4 / 5
 }
 
-// TestLentFaults: whichever read of an expert fails, panics, is cancelled or finds another file, the pass ends with an error that
-// names the expert, and the next one gives what it would have given.
+// TestLentFaults: whichever read of an expert fails, panics, is cancelled or finds another file, the pass ends with an
+// error that names the expert, and the next one gives what it would have given.
 func TestLentFaults(t *testing.T) {
 	r, model, w := watchedModel(t, "mixtral")
 	tokens := r.Greedy[:12]

@@ -241,8 +241,9 @@ func TestExpertsInModes(t *testing.T) {
 	}
 }
 
-// TestExpertsLent: through any number of slots, one for all layers or as many as there are experts, a text has the same bits. What
-// is read is what a replay of its routing says, nobody is read who was not needed, and memory is what the plan says.
+// TestExpertsLent: through any number of slots, one for all layers or as many as there are experts, a text has the same
+// bits. What is read is what a replay of its routing says, nobody is read who was not needed, and memory is what the
+// plan says.
 func TestExpertsLent(t *testing.T) {
 	for kind, c := range map[string]struct{ budgets int }{"mixtral": {7}, "gpt_oss": {5}, "deepseek_v3": {5}, "qwen3_moe": {3}, "olmoe": {3}} {
 		t.Run(kind, func(t *testing.T) {

@@ -194,7 +194,8 @@ func groupNormForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers
 	return t.Op("mul.Tensor", t.Param(m, "weight"), t.Op("view", y, []int(s)))
 }
 
-// stepLimits reads time_step_limit: two numbers, of which the second may be no bound, in the words of any version of transformers.
+// stepLimits reads time_step_limit: two numbers, of which the second may be no bound, in the words of any version of
+// transformers.
 func (c *config) stepLimits() (least, most float64) {
 	most = math.Inf(1)
 	c.looked("time_step_limit")

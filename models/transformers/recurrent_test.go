@@ -16,8 +16,8 @@ import (
 	optimem "github.com/optimem/optimem/runtime"
 )
 
-// forEachRecurrent runs a test for the recorded models that keep states, of each family the one with its name. Short are three: one
-// of states alone, and two kinds of states beside attention.
+// forEachRecurrent runs a test for the recorded models that keep states, of each family the one with its name. Short
+// are three: one of states alone, and two kinds of states beside attention.
 func forEachRecurrent(t *testing.T, test func(t *testing.T, model *models.Model)) {
 	t.Helper()
 	for _, r := range decodersIn(t, "recurrents.json.gz") {
@@ -44,7 +44,8 @@ func recurrentEngine(t *testing.T, model *models.Model, o generate.Options) *gen
 	return e
 }
 
-// recurrentRequest is one of many, the same for the same number. Some texts repeat themselves, so that guesses are right.
+// recurrentRequest is one of many, the same for the same number. Some texts repeat themselves, so that guesses are
+// right.
 func recurrentRequest(i int) generate.Request {
 	rng := rand.New(rand.NewPCG(uint64(i), 8))
 	r := generate.Request{Seed: uint64(i), MaxTokens: 1 + rng.IntN(30), Logprobs: 2}
@@ -62,8 +63,8 @@ func recurrentRequest(i int) generate.Request {
 	return r
 }
 
-// TestRecurrentSameText: what a request gives of a model that keeps states is the same bits in every mode, for any rows of a pass,
-// requests beside it and guesses.
+// TestRecurrentSameText: what a request gives of a model that keeps states is the same bits in every mode, for any rows
+// of a pass, requests beside it and guesses.
 func TestRecurrentSameText(t *testing.T) {
 	requests := 12
 	if testing.Short() {
@@ -166,8 +167,8 @@ func spread(n, seed int) []int {
 	return list
 }
 
-// TestRecurrentShares: a prompt goes on behind the last token of a beginning whose state was kept, and nowhere else; the text is what
-// it is without.
+// TestRecurrentShares: a prompt goes on behind the last token of a beginning whose state was kept, and nowhere else;
+// the text is what it is without.
 func TestRecurrentShares(t *testing.T) {
 	forEachRecurrent(t, func(t *testing.T, model *models.Model) {
 		e := recurrentEngine(t, model, generate.Options{Context: 200, Sequences: 2})
@@ -259,7 +260,8 @@ func TestRecurrentSaved(t *testing.T) {
 	})
 }
 
-// TestRecurrentPlanned: the plan has states to the byte. They do not grow with the context; keys and values do, where there are some.
+// TestRecurrentPlanned: the plan has states to the byte. They do not grow with the context; keys and values do, where
+// there are some.
 func TestRecurrentPlanned(t *testing.T) {
 	forEachRecurrent(t, func(t *testing.T, model *models.Model) {
 		keys, _ := model.Keeps()

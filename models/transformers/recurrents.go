@@ -8,7 +8,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// recurrents are the families whose layers, or some of them, keep a state of a fixed size beside keys and values or in place of them.
+// recurrents are the families whose layers, or some of them, keep a state of a fixed size beside keys and values or in
+// place of them.
 var recurrents = []*family{mamba, falconMamba, mamba2, lfm2, falconH1, graniteHybrid, bamba, qwen3Next, qwen35, qwen35Moe}
 
 // backboneNames are the names of the modules of Mamba.
@@ -226,7 +227,8 @@ func scaledBy(t *layers.Trace, x layers.Tensor, by float64) layers.Tensor {
 	return t.Op("mul.Tensor", x, by)
 }
 
-// bothLayerForward adds to the states what the attention and the mixer beside it make of them, then what the MLP makes of that.
+// bothLayerForward adds to the states what the attention and the mixer beside it make of them, then what the MLP makes
+// of that.
 func bothLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, n := args[0].(layers.Tensor), m.Attrs["decoder"].(*decoder).names
 	seen := t.Child(m, n.before[0], x)

@@ -14,8 +14,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestSeq2SeqOnGPU: the simulated GPU reads sources and writes what transformers writes, whether weights stay or are paged; keys and
-// values of bytes are attended to by the CPU beside it.
+// TestSeq2SeqOnGPU: the simulated GPU reads sources and writes what transformers writes, whether weights stay or are
+// paged; keys and values of bytes are attended to by the CPU beside it.
 func TestSeq2SeqOnGPU(t *testing.T) {
 	forEachSeq2Seq(t, func(t *testing.T, r *seq2seqRecord, model *models.Model) {
 		if testing.Short() && r.Name != "t5" {

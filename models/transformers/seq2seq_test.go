@@ -107,8 +107,8 @@ func seq2seqEngine(t *testing.T, model *models.Model, opts generate.Options) *ge
 	return e
 }
 
-// TestSeq2SeqWrites: the most likely tokens, one after the other, are those that transformers writes, of texts that are written
-// together, in any mode, with guesses or without, whatever the rows of a pass.
+// TestSeq2SeqWrites: the most likely tokens, one after the other, are those that transformers writes, of texts that are
+// written together, in any mode, with guesses or without, whatever the rows of a pass.
 func TestSeq2SeqWrites(t *testing.T) {
 	forEachSeq2Seq(t, func(t *testing.T, r *seq2seqRecord, model *models.Model) {
 		for name, opts := range map[string]generate.Options{
@@ -155,8 +155,8 @@ func TestSeq2SeqBeams(t *testing.T) {
 	})
 }
 
-// TestSources: a source is read once for all texts that are written of it, what was written of one is not that of another, and what
-// cannot be read is refused.
+// TestSources: a source is read once for all texts that are written of it, what was written of one is not that of
+// another, and what cannot be read is refused.
 func TestSources(t *testing.T) {
 	r := recordedSeq2Seq(t)[0]
 	model, err := models.Build(r.folder(t), models.Options{})
@@ -268,8 +268,8 @@ func (r *seq2seqRecord) textFolder(t *testing.T) string {
 	return dir
 }
 
-// TestSeq2SeqText: a folder's text is what transformers writes with its generation_config.json: forced first and last tokens, tokens
-// and sequences that may not follow, lengths, the language of what is spoken; so do beams.
+// TestSeq2SeqText: a folder's text is what transformers writes with its generation_config.json: forced first and last
+// tokens, tokens and sequences that may not follow, lengths, the language of what is spoken; so do beams.
 func TestSeq2SeqText(t *testing.T) {
 	forEachSeq2Seq(t, func(t *testing.T, r *seq2seqRecord, model *models.Model) {
 		if r.Text.Generation == "" {

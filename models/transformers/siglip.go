@@ -15,8 +15,8 @@ var siglipFamilies = append(siglip{name: "Siglip", model: "siglip"}.families(), 
 type siglip struct {
 	// name begins the names of classes; model is the model_type.
 	name, model string
-	// patches is set where pictures are patches, [batch, patches, channels × side × side], a mask of them and how many there are in
-	// each direction.
+	// patches is set where pictures are patches, [batch, patches, channels × side × side], a mask of them and how many
+	// there are in each direction.
 	patches bool
 }
 
@@ -186,7 +186,8 @@ func (g siglip) encoder(c *config, hidden int) *layers.Module {
 	return layers.New(g.class("Encoder"), nil).Add("layers", c.repeat(c.size("num_hidden_layers", 12), layer))
 }
 
-// siglipTextForward takes input_ids, attention_mask and position_ids. A text is what its last token is, which may be padding.
+// siglipTextForward takes input_ids, attention_mask and position_ids. A text is what its last token is, which may be
+// padding.
 func siglipTextForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	ids := tokenIDs(t, args)
 	s := ids.Shape()

@@ -53,7 +53,8 @@ var t5 = &family{
 	alwaysTied: true,
 }
 
-// t5Context bounds texts that have no bound by themselves: positions are told apart by their distance, and far ones are not.
+// t5Context bounds texts that have no bound by themselves: positions are told apart by their distance, and far ones are
+// not.
 func t5Context(*config) int { return 1 << 15 }
 
 // seq2seqInputs are those of models that read one text and write another. What is written so far is always given.
@@ -184,8 +185,8 @@ func t5ModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	}
 }
 
-// encodeDecode runs encoder and decoder on the arguments of a model that has both. In a step the encoder does not run, and where a
-// source is read, the decoder does not.
+// encodeDecode runs encoder and decoder on the arguments of a model that has both. In a step the encoder does not run,
+// and where a source is read, the decoder does not.
 func encodeDecode(t *layers.Trace, m *layers.Module, args []any) (encoded, decoded layers.Tensor) {
 	if _, step := t.Steps(); step {
 		return nil, t.ChildOf(m, "decoder", args[2]).(layers.Tensor)

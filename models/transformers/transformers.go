@@ -74,8 +74,8 @@ func generating(context func(c *config) int, h head) head {
 	return h
 }
 
-// transducing is a head that reads a source and then predicts tokens one after the other: its decoder's modules attend by
-// [attention.run] and [attention.recall], and read sources by [keepSource].
+// transducing is a head that reads a source and then predicts tokens one after the other: its decoder's modules attend
+// by [attention.run] and [attention.recall], and read sources by [keepSource].
 func transducing(context, source func(c *config) int, h head) head {
 	h.context, h.source = context, source
 	return h

@@ -17,8 +17,8 @@ func (f *inBlocks) StoredBytes(_, n int64) int64 { return n / 2 }
 func (f *inBlocks) BlockBytes() int64            { return f.block }
 func (f *inBlocks) BufferBytes() int64           { return f.block }
 
-// TestPiecesOfBlocks: reads of a packed file begin and end with its blocks, but for the first and the last of a span, and are all
-// of it.
+// TestPiecesOfBlocks: reads of a packed file begin and end with its blocks, but for the first and the last of a span,
+// and are all of it.
 func TestPiecesOfBlocks(t *testing.T) {
 	const page = storage.AlignBytes
 	for _, block := range []int64{4 * page, 16 * page, 64 * page} {

@@ -29,10 +29,10 @@ type recomputing struct {
 	over []bool
 }
 
-// recomputing looks at a draft's ops. What may be computed anew is made by one op alone, unconditionally, of activations and
-// constants: no weight has to be brought again. An embedder's own op is not taken: nobody but the embedder knows what else it does.
-// Micro-batches that go through a group one after the other leave what they need between them, and the sides of a plan have the
-// ops that they were given.
+// recomputing looks at a draft's ops. What may be computed anew is made by one op alone, unconditionally, of
+// activations and constants: no weight has to be brought again. An embedder's own op is not taken: nobody but the
+// embedder knows what else it does. Micro-batches that go through a group one after the other leave what they need
+// between them, and the sides of a plan have the ops that they were given.
 func (d *draft) recomputing(steps []step) *recomputing {
 	g := d.l.Graph
 	r := &recomputing{
@@ -92,9 +92,9 @@ func (r *recomputing) pure(op *graph.Op) bool {
 	return true
 }
 
-// insteadOf returns how a value that is not used between two steps is computed anew before the second one, nil where that cannot
-// be or takes longer than copies do: one back and, if it leaves once, one out. What it is computed of must be there, or is kept
-// until then, and must not wait itself.
+// insteadOf returns how a value that is not used between two steps is computed anew before the second one, nil where
+// that cannot be or takes longer than copies do: one back and, if it leaves once, one out. What it is computed of must
+// be there, or is kept until then, and must not wait itself.
 func (r *recomputing) insteadOf(id graph.ValueID, from, to step, once bool) *again {
 	d, g := r.d, r.d.l.Graph
 	maker := r.maker[id]
@@ -165,8 +165,8 @@ func (d *draft) swapCopySeconds(bytes int64) float64 {
 	return d.copy(bytes)
 }
 
-// insert adds the ops that compute what is chosen to be computed anew, each before the op that reads it next, in the group of that
-// op. It returns which op of the graph before each op is, or computes anew; nil where none does.
+// insert adds the ops that compute what is chosen to be computed anew, each before the op that reads it next, in the
+// group of that op. It returns which op of the graph before each op is, or computes anew; nil where none does.
 func (s *swapper) insert(chosen []wait) []int {
 	type fresh struct {
 		*again

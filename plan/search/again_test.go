@@ -11,8 +11,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// outer returns a graph in which the sum of a column and a row, as large as all that is alive together otherwise, is read at the
-// beginning and at the end: what it is made of takes next to nothing. Late has the row read behind the sum's first reader only.
+// outer returns a graph in which the sum of a column and a row, as large as all that is alive together otherwise, is
+// read at the beginning and at the end: what it is made of takes next to nothing. Late has the row read behind the
+// sum's first reader only.
 func outer(t fatal, kind graph.Kind, late bool) (g *graph.Graph, sum graph.ValueID) {
 	const rows, width, wide = 64, 128, 512
 	b := newBuilder(t)
@@ -41,9 +42,9 @@ func outer(t fatal, kind graph.Kind, late bool) (g *graph.Graph, sum graph.Value
 	return b.g, sum
 }
 
-// TestComputedAnew: a value that takes less time to make than to copy out and back is computed anew before its second reader, if
-// what it is made of is there or takes less, and waits where that is not so: where computing takes longer, with several
-// micro-batches, and where an embedder's op makes it. The least budget is the same.
+// TestComputedAnew: a value that takes less time to make than to copy out and back is computed anew before its second
+// reader, if what it is made of is there or takes less, and waits where that is not so: where computing takes longer,
+// with several micro-batches, and where an embedder's op makes it. The least budget is the same.
 func TestComputedAnew(t *testing.T) {
 	custom, err := graph.Standard().With(graph.OpDef{
 		Kind:      "mine",
@@ -112,8 +113,8 @@ func TestComputedAnew(t *testing.T) {
 	}
 }
 
-// TestWhatIsComputedAnewNeedsItsOperands: a value is computed anew where its operand is read by the same op, which brings it back, and
-// not where that waits until later, or is as large as the value and would be kept for it alone.
+// TestWhatIsComputedAnewNeedsItsOperands: a value is computed anew where its operand is read by the same op, which
+// brings it back, and not where that waits until later, or is as large as the value and would be kept for it alone.
 func TestWhatIsComputedAnewNeedsItsOperands(t *testing.T) {
 	for order, want := range map[string]bool{"both": true, "value first": false, "operand first": false} {
 		const rows, width, wide = 64, 128, 512

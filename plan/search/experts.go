@@ -14,7 +14,8 @@ import (
 type lent struct {
 	path string
 	each []plan.Expert
-	// slotBytes is what the largest expert takes, meanBytes what reading one takes on average; bytes and params are all experts'.
+	// slotBytes is what the largest expert takes, meanBytes what reading one takes on average; bytes and params are all
+	// experts'.
 	slotBytes, meanBytes, bytes, params int64
 	rows, named                         int
 	// set and first say in which slots its experts lie, and under which ids.
@@ -41,8 +42,8 @@ func (l *lending) slotBytes() int64 {
 	return n
 }
 
-// lendable returns the ops whose experts can be lent, without slots; nil where there are none. An expert's weights have to be
-// those of the checkpoint and nobody else's, on a device that files are read into.
+// lendable returns the ops whose experts can be lent, without slots; nil where there are none. An expert's weights have
+// to be those of the checkpoint and nobody else's, on a device that files are read into.
 func (d *draft) lendable() *lending {
 	if !d.o.Target.Direct || d.o.Lower == nil || d.o.Instances > 1 || d.o.lending != nil {
 		return nil
@@ -111,13 +112,14 @@ func (d *draft) lentOf(i int) *lent {
 	return x
 }
 
-// lentTo returns a draft of the same graph in which experts are lent, through so many bytes of slots; nil where the device does
-// not take such ops.
+// lentTo returns a draft of the same graph in which experts are lent, through so many bytes of slots; nil where the
+// device does not take such ops.
 func (d *draft) lentTo(l *lending, slotBytes int64) *draft {
 	return d.withLent(l.within(slotBytes, d.o.Once))
 }
 
-// withLent returns a draft of the same graph in which experts are lent as use says; nil where the device does not take such ops.
+// withLent returns a draft of the same graph in which experts are lent as use says; nil where the device does not take
+// such ops.
 func (d *draft) withLent(use *lending) *draft {
 	g := graph.Lend(d.l.Graph, func(op int) bool { return use.ops[d.l.Graph.Ops[op].Out[0]] != nil })
 	lowered, err := d.o.Lower(g)
@@ -132,8 +134,8 @@ func (d *draft) withLent(use *lending) *draft {
 // onceSlots is how many slots there are where nothing is needed twice: enough to read while others compute.
 const onceSlots = 16
 
-// within returns the lending with slots of so many bytes, at least one: of each layer as many as of the others, if that is as
-// many as a row needs; else slots that all share. For a single pass they are few.
+// within returns the lending with slots of so many bytes, at least one: of each layer as many as of the others, if that
+// is as many as a row needs; else slots that all share. For a single pass they are few.
 func (l *lending) within(slotBytes int64, once bool) *lending {
 	out := &lending{ops: make(map[graph.ValueID]*lent), order: l.order}
 	var each, largest int64
@@ -199,7 +201,8 @@ func (d *draft) lentAs(like *plan.Plan) *draft {
 // sameExpert reports whether two experts are read and lie in a slot alike.
 func sameExpert(a, b plan.Expert) bool { return a.Parts == b.Parts && slices.Equal(a.Spans, b.Spans) }
 
-// lend notes the ops to which experts are lent, what the groups weigh with these, and what bringing them is expected to take.
+// lend notes the ops to which experts are lent, what the groups weigh with these, and what bringing them is expected to
+// take.
 func (d *draft) lend(seconds []float64) {
 	use := d.o.lending
 	if use == nil {
@@ -262,8 +265,8 @@ func (d *draft) route(x *lent, _ float64) {
 	r.MostReadSeconds += most * each
 }
 
-// orLent plans as the mode does; where not everything stays, experts are lent if that is expected to take less, or if rows come
-// one by one: a layer's experts together are then mostly brought in vain.
+// orLent plans as the mode does; where not everything stays, experts are lent if that is expected to take less, or if
+// rows come one by one: a layer's experts together are then mostly brought in vain.
 func (d *draft) orLent(make func(*draft) (*plan.Plan, error)) (*plan.Plan, error) {
 	l := d.lendable()
 	if l == nil {

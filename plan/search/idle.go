@@ -92,8 +92,8 @@ func (c chooser) fewest(best []wait) []wait {
 	return best
 }
 
-// swapCopies is how many bytes waits copy: what waits more than once leaves once, and comes back every time. What is computed anew
-// counts for what could be copied meanwhile.
+// swapCopies is how many bytes waits copy: what waits more than once leaves once, and comes back every time. What is
+// computed anew counts for what could be copied meanwhile.
 func swapCopies(list []wait) int64 {
 	var n int64
 	for i := range list {

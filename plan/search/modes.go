@@ -23,7 +23,8 @@ func (d *draft) room() int64 {
 // restBytes is what a plan takes beside the ring and the weights that may stay.
 func (d *draft) restBytes() int64 { return d.base.ActivationBytes + d.base.WorkBytes + d.heldBytes() }
 
-// heldBytes is what does not depend on how a pass is cut: caches, constants, the weights that always stay, and slots of experts.
+// heldBytes is what does not depend on how a pass is cut: caches, constants, the weights that always stay, and slots of
+// experts.
 func (d *draft) heldBytes() int64 { return d.base.CacheBytes + d.alwaysBytes + d.o.lending.slotBytes() }
 
 // keepAll returns plans that keep everything: first the plain one, then those that take less for activations, since

@@ -98,8 +98,8 @@ func readSeconds(r cost.Rates, list []plan.Span) float64 {
 	return r.ReadingPacked(plain+stored, decoded, len(list))
 }
 
-// packedBytes returns how many bytes reads take of files that lie there as they are, how many of packed ones, and how many these
-// stand for.
+// packedBytes returns how many bytes reads take of files that lie there as they are, how many of packed ones, and how
+// many these stand for.
 func packedBytes(list []plan.Span) (plain, stored, decoded int64) {
 	for _, s := range list {
 		if _, ok := storage.Packed(s.Extent.Source); ok {

@@ -416,7 +416,8 @@ func readersOf(g *graph.Graph, chosen []wait) map[graph.ValueID][]int {
 	return readers
 }
 
-// rewire has an op read a value under another number. Fresh says that its operands are a copy already, and so does the result.
+// rewire has an op read a value under another number. Fresh says that its operands are a copy already, and so does the
+// result.
 func rewire(op *graph.Op, before, after graph.ValueID, fresh bool) bool {
 	for o := range op.In {
 		if op.In[o].Value != before {

@@ -1,10 +1,11 @@
 package slots
 
-// A Curve is what passes through a layer have shown of its routing: how many other experts were needed since each was needed
-// last. With it the share of hits is known for any number of slots from which who was needed longest ago leaves. Its memory is
-// linear in the number of experts.
+// A Curve is what passes through a layer have shown of its routing: how many other experts were needed since each was
+// needed last. With it the share of hits is known for any number of slots from which who was needed longest ago leaves.
+// Its memory is linear in the number of experts.
 type Curve struct {
-	// Distances counts needs by how many other experts were needed since; First those of an expert that was not needed before.
+	// Distances counts needs by how many other experts were needed since; First those of an expert that was not needed
+	// before.
 	Distances []int64
 	First     int64
 	// order has the experts that were needed, the one that was needed last first.

@@ -28,8 +28,8 @@ func (r Room) sets() []*Set {
 	return list
 }
 
-// Replay counts what a trace takes by layer, where the places say where the experts of each layer lie. The ids of the trace
-// must be within the room; a layer without a set, −1, is left out.
+// Replay counts what a trace takes by layer, where the places say where the experts of each layer lie. The ids of the
+// trace must be within the room; a layer without a set, −1, is left out.
 func Replay(t *Trace, r Room, places []Place) []Count {
 	sets := r.sets()
 	counts := make([]Count, len(t.Layers))
@@ -54,8 +54,8 @@ func Replay(t *Trace, r Room, places []Place) []Count {
 	return counts
 }
 
-// Least counts what the trace takes at least whatever the policy, by layer: who is needed again the latest leaves, as by
-// Belady (IBM Systems Journal 5, 1966), and who is needed later than all in the slots takes none of them.
+// Least counts what the trace takes at least whatever the policy, by layer: who is needed again the latest leaves, as
+// by Belady (IBM Systems Journal 5, 1966), and who is needed later than all in the slots takes none of them.
 func Least(t *Trace, r Room, places []Place) []Count {
 	counts := make([]Count, len(t.Layers))
 	for set := range r.Slots {

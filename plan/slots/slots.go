@@ -1,9 +1,9 @@
 // Package slots decides which experts of a layer lie in memory: there are slots for some of them, and a pass says which
-// it needs. It also says what other decisions would have cost: [Replay] counts a trace again with other numbers of slots,
-// and [Least] what nobody could have done without, knowing what comes.
+// it needs. It also says what other decisions would have cost: [Replay] counts a trace again with other numbers of
+// slots, and [Least] what nobody could have done without, knowing what comes.
 //
-// It knows numbers: ids and slots. It does not know weights, files, memory, devices or clocks: the same passes in the same
-// order give the same steps, so that what a process read can be counted beforehand and afterwards.
+// It knows numbers: ids and slots. It does not know weights, files, memory, devices or clocks: the same passes in the
+// same order give the same steps, so that what a process read can be counted beforehand and afterwards.
 //
 //	set := slots.NewSet(128, 40)
 //	for _, step := range set.Pass([]int32{3, 17, 90}) { // by id
@@ -13,13 +13,13 @@ package slots
 
 import "slices"
 
-// A Set is some slots for a larger number of experts, and what is known of each expert's use. Its memory is linear in both.
-// One goroutine at a time uses it.
+// A Set is some slots for a larger number of experts, and what is known of each expert's use. Its memory is linear in
+// both. One goroutine at a time uses it.
 //
-// Who is to leave is a matter of how often and how recently an expert was needed: each use adds to its score, and all scores
-// fade from pass to pass. Who this pass needs stays where others can leave, and of equal ones the one goes that was used longer
-// ago. Scores of experts that are in no slot are kept,
-// so that one which is often needed comes back to stay.
+// Who is to leave is a matter of how often and how recently an expert was needed: each use adds to its score, and all
+// scores fade from pass to pass. Who this pass needs stays where others can leave, and of equal ones the one goes that
+// was used longer ago. Scores of experts that are in no slot are kept, so that one which is often needed comes back to
+// stay.
 type Set struct {
 	// slot is where each expert is, or none; expert who is in each slot, or none.
 	slot, expert []int32
@@ -38,13 +38,13 @@ type Set struct {
 
 const (
 	none = -1
-	// fade is by how much more a use weighs than one in the pass before: one of 50 passes ago weighs about a third. On Zipf–Markov
-	// traces longer memory reads a little less still, but what a text is about changes.
+	// fade is by how much more a use weighs than one in the pass before: one of 50 passes ago weighs about a third. On
+	// Zipf–Markov traces longer memory reads a little less still, but what a text is about changes.
 	fade = 1.02
 	// mostWeight is when all scores are made small again.
 	mostWeight = 1e100
-	// ahead is how many reads may be under way while what is in the slots is computed, where there are more experts than slots:
-	// so many of the slots that were filled last are not filled again.
+	// ahead is how many reads may be under way while what is in the slots is computed, where there are more experts
+	// than slots: so many of the slots that were filled last are not filled again.
 	ahead = 3
 )
 
@@ -81,9 +81,9 @@ func (s *Set) Empty() {
 	}
 }
 
-// Pass returns what a pass does that needs the given experts, each once and in the order of their ids: first those that are
-// there, then those that are read, in order. After it the slots hold what the steps have put there. The steps are valid until
-// the next pass.
+// Pass returns what a pass does that needs the given experts, each once and in the order of their ids: first those that
+// are there, then those that are read, in order. After it the slots hold what the steps have put there. The steps are
+// valid until the next pass.
 func (s *Set) Pass(wanted []int32) []Step {
 	s.pass++
 	if s.weight *= fade; s.weight > mostWeight {
@@ -121,8 +121,8 @@ func (s *Set) Pass(wanted []int32) []Step {
 	return s.steps
 }
 
-// free returns the slot for the next expert that is read, and after which step it is free: an empty one, or that of who is
-// worth the least. The steps from first on are those that read.
+// free returns the slot for the next expert that is read, and after which step it is free: an empty one, or that of who
+// is worth the least. The steps from first on are those that read.
 func (s *Set) free(first int) (slot, after int32) {
 	best := int32(none)
 	held := s.steps[max(first, len(s.steps)-min(ahead, len(s.expert)-1)):]
@@ -155,8 +155,8 @@ func (s *Set) less(a, b int32) bool {
 	return s.last[a] < s.last[b]
 }
 
-// Distinct is how many of so many experts rows name together, on average, where each names some and any is as likely as the
-// others.
+// Distinct is how many of so many experts rows name together, on average, where each names some and any is as likely as
+// the others.
 func Distinct(experts, named, rows int) float64 {
 	if experts <= 0 {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/plan/slots"
 )
 
-// drawn is a trace of passes in which some experts are needed more often than others (Zipf), and often those of the pass before
-// (Markov).
+// drawn is a trace of passes in which some experts are needed more often than others (Zipf), and often those of the
+// pass before (Markov).
 func drawn(seed uint64, layers, experts, named, passes int, skew, stays float64) *slots.Trace {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	zipf := rand.NewZipf(rng, 1+skew, 4, uint64(experts-1))
@@ -54,8 +54,8 @@ func apart(t *slots.Trace, experts, n int) (slots.Room, []slots.Place) {
 	return r, places
 }
 
-// TestSteps: of every pass each expert is computed once, those that are there first; who is read finds a slot whose last
-// expert is computed before, and a pass leaves in the slots what the next one finds.
+// TestSteps: of every pass each expert is computed once, those that are there first; who is read finds a slot whose
+// last expert is computed before, and a pass leaves in the slots what the next one finds.
 func TestSteps(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 16, 40} {
 		rng := rand.New(rand.NewPCG(uint64(n), 2))
@@ -113,8 +113,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestPolicy: with slots for all nobody is read twice; with fewer the policy reads little more than who knows what comes, and
-// less than who forgets how often experts were needed.
+// TestPolicy: with slots for all nobody is read twice; with fewer the policy reads little more than who knows what
+// comes, and less than who forgets how often experts were needed.
 func TestPolicy(t *testing.T) {
 	const layers, experts, named, passes = 4, 128, 8, 1500
 	for name, c := range map[string]struct{ skew, stays float64 }{"flat": {0.05, 0.3}, "usual": {0.3, 0.4}, "steep": {0.8, 0.1}} {

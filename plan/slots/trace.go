@@ -48,8 +48,8 @@ type line struct {
 	Experts []int32 `json:"experts"`
 }
 
-// ReadTrace reads a trace: a JSON object {"layer", "rows", "experts"} a line. What is no trace is a [*TraceError], and so is
-// one that is larger than can be; other errors are the reader's.
+// ReadTrace reads a trace: a JSON object {"layer", "rows", "experts"} a line. What is no trace is a [*TraceError], and
+// so is one that is larger than can be; other errors are the reader's.
 func ReadTrace(r io.Reader) (*Trace, error) {
 	t := &Trace{}
 	known := make(map[string]int)

@@ -30,8 +30,8 @@ type writing struct {
 	tick func() error
 }
 
-// run writes all answers at once, through shared passes. It returns the first error when all of them have ended. What was
-// written before one of them failed is told.
+// run writes all answers at once, through shared passes. It returns the first error when all of them have ended. What
+// was written before one of them failed is told.
 func (x *writing) run(asked context.Context) error {
 	ctx, cancel := context.WithCancelCause(asked)
 	defer cancel(nil)

@@ -47,8 +47,9 @@ type WriterLease struct {
 	Writer Writer
 	// Defaults are what holds where the request does not say; nil is what Writer's Defaults says.
 	Defaults *generate.Defaults
-	// Stop, Schema, Grammar and Logprobs are so, too: texts that end an answer, what it must be, and how many rivals of each token are
-	// told. A request with tools has no schema but its tools', and none of /v1/completions tells of more than five rivals.
+	// Stop, Schema, Grammar and Logprobs are so, too: texts that end an answer, what it must be, and how many rivals of
+	// each token are told. A request with tools has no schema but its tools', and none of /v1/completions tells of more
+	// than five rivals.
 	Stop     []string
 	Schema   json.RawMessage
 	Grammar  string

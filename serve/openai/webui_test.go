@@ -9,9 +9,9 @@ import (
 	"github.com/optimem/optimem/serve/openai"
 )
 
-// TestOpenWebUI: what Open WebUI sends is answered as it reads it, by its routers/openai.py: the list of models, which it needs to have
-// at all; chats in a stream with the usage, with the settings of its panel; the titles and tags that it asks for beside them, whole;
-// and texts for its search, whose vectors it takes as numbers.
+// TestOpenWebUI: what Open WebUI sends is answered as it reads it, by its routers/openai.py: the list of models, which
+// it needs to have at all; chats in a stream with the usage, with the settings of its panel; the titles and tags that
+// it asks for beside them, whole; and texts for its search, whose vectors it takes as numbers.
 func TestOpenWebUI(t *testing.T) {
 	s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": writer(t, "")}, embedders: map[string]openai.Embedder{"vectors": staticEmbedder(t)}}, openai.Options{})
 	var list struct {

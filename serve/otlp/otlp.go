@@ -1,7 +1,8 @@
-// Package otlp sends spans to a collector of OpenTelemetry: OTLP over HTTP, in JSON. It holds a bounded number of spans and drops
-// what is beyond that, so that a collector that is slow, or not there, costs no request anything.
+// Package otlp sends spans to a collector of OpenTelemetry: OTLP over HTTP, in JSON. It holds a bounded number of spans
+// and drops what is beyond that, so that a collector that is slow, or not there, costs no request anything.
 //
-// It knows spans, W3C's traceparent and the protocol. It does not know what is traced, and has neither metrics nor logs.
+// It knows spans, W3C's traceparent and the protocol. It does not know what is traced, and has neither metrics nor
+// logs.
 //
 //	e, err := otlp.New("http://127.0.0.1:4318", otlp.Options{Service: "optimem"}) // defer e.Close(ctx)
 //	e.Add(otlp.Span{Context: otlp.NewContext(), Name: "pass", Begin: begin, End: time.Now()})

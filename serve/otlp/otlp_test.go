@@ -30,7 +30,8 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.bodies, c.header, c.path = append(c.bodies, body), r.Header, r.URL.Path
 }
 
-// TestMessage: a collector gets what the protocol's mapping to JSON says: identities in hexadecimal, times and integers as text.
+// TestMessage: a collector gets what the protocol's mapping to JSON says: identities in hexadecimal, times and integers
+// as text.
 func TestMessage(t *testing.T) {
 	c := &collector{}
 	s := httptest.NewServer(c)
@@ -72,8 +73,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestBounded: a collector that does not answer holds up nobody and holds no more than the queue: the rest is dropped, and counted.
-// The end does not wait for it longer than it is let.
+// TestBounded: a collector that does not answer holds up nobody and holds no more than the queue: the rest is dropped,
+// and counted. The end does not wait for it longer than it is let.
 func TestBounded(t *testing.T) {
 	asked, free := make(chan string, 10), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

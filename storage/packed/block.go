@@ -7,10 +7,11 @@ import (
 
 // How a block is written: its first byte.
 const (
-	// asIs has the bytes as they are, each turned over, so that what other formats end in is not found at the end of a file.
+	// asIs has the bytes as they are, each turned over, so that what other formats end in is not found at the end of a
+	// file.
 	asIs = iota
-	// kindBF16 has words of sign, 8 bits of exponent and 7 of fraction; kindF16 those of sign, 5 and 10; kindF32 has what
-	// kindBF16 has of the upper halves of numbers, and their lower bytes where they are not all zero.
+	// kindBF16 has words of sign, 8 bits of exponent and 7 of fraction; kindF16 those of sign, 5 and 10; kindF32 has
+	// what kindBF16 has of the upper halves of numbers, and their lower bytes where they are not all zero.
 	kindBF16
 	kindF16
 	kindF32

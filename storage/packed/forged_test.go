@@ -105,7 +105,8 @@ func asIsFile(data []byte, block int) []byte {
 	return file
 }
 
-// TestBlockSizes: files with blocks of any size that is known are read one after the other, in parts too, and another version is none.
+// TestBlockSizes: files with blocks of any size that is known are read one after the other, in parts too, and another
+// version is none.
 func TestBlockSizes(t *testing.T) {
 	fresh := func() { // the tests beside this one want room for no more than their own blocks
 		for range cap(buffers) {
@@ -148,7 +149,8 @@ type watched struct {
 func (w *watched) CachedBytes(_, n int64) (int64, bool) { return n / 2, true }
 func (w *watched) Unchanged() error                     { return w.changed }
 
-// TestWhatTheFileSays: of the host's memory a packed file says the share of its own bytes, and it has changed where its file has.
+// TestWhatTheFileSays: of the host's memory a packed file says the share of its own bytes, and it has changed where its
+// file has.
 func TestWhatTheFileSays(t *testing.T) {
 	file, _ := packIt(t, normal(5, 2*DefaultBlockBytes, asBFloat16), 1)
 	raw := &watched{memory: memory{file}}
@@ -171,7 +173,8 @@ func TestWhatTheFileSays(t *testing.T) {
 	}
 }
 
-// TestStatsAdd: progress comes to the bytes of the original, each kind's bytes to all, and sums of files to those of both.
+// TestStatsAdd: progress comes to the bytes of the original, each kind's bytes to all, and sums of files to those of
+// both.
 func TestStatsAdd(t *testing.T) {
 	data := append(normal(6, 2*DefaultBlockBytes, asBFloat16), "as it is"...)
 	var file memory

@@ -4,12 +4,13 @@ package packed
 
 import "golang.org/x/sys/cpu"
 
-// haveKernels says that the processor has what the kernels take: AVX-512 for bytes, with VBMI2 to put exponents that are
-// elsewhere to their places.
+// haveKernels says that the processor has what the kernels take: AVX-512 for bytes, with VBMI2 to put exponents that
+// are elsewhere to their places.
 var haveKernels = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VBMI2 && cpu.X86.HasPOPCNT
 
-// unpackBFloat16 writes groups of 64 words as plain does, and returns how many of the n exponents at escapes it used, less than 0
-// where there were too few. dictionary has 16 bytes; what the pointers lead to is as long as groups and codeBits say.
+// unpackBFloat16 writes groups of 64 words as plain does, and returns how many of the n exponents at escapes it used,
+// less than 0 where there were too few. dictionary has 16 bytes; what the pointers lead to is as long as groups and
+// codeBits say.
 //
 //go:noescape
 func unpackBFloat16(dst, planes, low *byte, groups, codeBits int, dictionary, escapes *byte, n int) (used int)

@@ -1,8 +1,9 @@
-// Package packed has files of fewer bytes from which every bit of another file comes back: any file whose bytes are mostly
-// numbers of float32, bfloat16 or float16, whatever its format. Sign and fraction of such a number are as good as random; its
-// exponent is one of a few. So a number's exponent becomes a code of a few bits that stands for one of the commonest exponents
-// of its block, or says that the exponent itself is written elsewhere: two lengths of codes, which processors decode many at a
-// time. Blocks are decoded by themselves, in any order and by any number of goroutines, and have a checksum each.
+// Package packed has files of fewer bytes from which every bit of another file comes back: any file whose bytes are
+// mostly numbers of float32, bfloat16 or float16, whatever its format. Sign and fraction of such a number are as good
+// as random; its exponent is one of a few. So a number's exponent becomes a code of a few bits that stands for one of
+// the commonest exponents of its block, or says that the exponent itself is written elsewhere: two lengths of codes,
+// which processors decode many at a time. Blocks are decoded by themselves, in any order and by any number of
+// goroutines, and have a checksum each.
 //
 // It knows bytes, and how the bits of floating-point numbers lie. It does not know formats, tensors or who reads.
 //
@@ -44,8 +45,8 @@ const (
 	version    = 1
 	headBytes  = 32
 	entryBytes = 8
-	// DefaultBlockBytes is what blocks stand for in files that are written here: little enough to be decoded for a row of an
-	// embedding, and for what is decoded to stay in a processor's cache.
+	// DefaultBlockBytes is what blocks stand for in files that are written here: little enough to be decoded for a row
+	// of an embedding, and for what is decoded to stay in a processor's cache.
 	DefaultBlockBytes = 128 << 10
 	leastBlockBytes   = 16 << 10
 	mostBlockBytes    = 1 << 20
@@ -96,8 +97,8 @@ func IsPacked(head []byte) bool { return len(head) >= len(Magic) && string(head[
 // tableCost is what Open charges for each block, with what a table in memory may leave unused.
 const tableCost = 16
 
-// Open reads the head and the table of a packed file. charge, which may be nil, is told of memory before it is taken, and
-// refuses with an error. The file is not closed with the source: there is nothing to close.
+// Open reads the head and the table of a packed file. charge, which may be nil, is told of memory before it is taken,
+// and refuses with an error. The file is not closed with the source: there is nothing to close.
 func Open(ctx context.Context, raw storage.Source, charge func(nBytes int64) error) (*Source, error) {
 	var head [headBytes]byte
 	if raw.Size() < headBytes {

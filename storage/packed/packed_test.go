@@ -167,7 +167,8 @@ func drawn(rng *rand.Rand, n, size int) []byte {
 	return b[:size]
 }
 
-// TestBlocks: blocks of every method, length of codes and number of exponents elsewhere come back, with vectors and without.
+// TestBlocks: blocks of every method, length of codes and number of exponents elsewhere come back, with vectors and
+// without.
 func TestBlocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	seen := make(map[[3]int]bool)
@@ -366,7 +367,8 @@ func seal(file []byte) {
 	le.PutUint32(file[24:], crc32.Update(crc32.Checksum(file[:24], castagnoli), castagnoli, table))
 }
 
-// FuzzOpen: whatever a file holds, with checksums that fit, it is refused with a class or read, alike with vectors and without.
+// FuzzOpen: whatever a file holds, with checksums that fit, it is refused with a class or read, alike with vectors and
+// without.
 func FuzzOpen(f *testing.F) {
 	for i, data := range [][]byte{
 		normal(1, 3000, asBFloat16), normal(2, 2100, asFloat16), normal(3, 4096, asRounded), normal(4, 3000, asFloat32), nil,

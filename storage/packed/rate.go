@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// DecodeRate measures how many bytes of bfloat16, counted as they are when decoded, one goroutine makes of blocks in a second, with
-// their checksums. It takes about as long as it is given, or returns ctx's error.
+// DecodeRate measures how many bytes of bfloat16, counted as they are when decoded, one goroutine makes of blocks in a
+// second, with their checksums. It takes about as long as it is given, or returns ctx's error.
 func DecodeRate(ctx context.Context, limit time.Duration) (bytesPerSecond float64, err error) {
 	p := make([]byte, DefaultBlockBytes)
 	state := uint32(1)

@@ -25,8 +25,8 @@ type Options struct {
 type Stats struct {
 	// Bytes are the original's, PackedBytes the packed file's.
 	Bytes, PackedBytes int64
-	// BFloat16Bytes, Float16Bytes and Float32Bytes are the original's that were written as numbers of that kind, AsIsBytes
-	// those that were written as they are.
+	// BFloat16Bytes, Float16Bytes and Float32Bytes are the original's that were written as numbers of that kind,
+	// AsIsBytes those that were written as they are.
 	BFloat16Bytes, Float16Bytes, Float32Bytes, AsIsBytes int64
 }
 
@@ -47,8 +47,8 @@ type job struct {
 	err                      error
 }
 
-// Write writes a packed file. Every block is decoded again and compared before it counts as written. It holds some blocks for
-// each thread, whatever the size of the file, and the table.
+// Write writes a packed file. Every block is decoded again and compared before it counts as written. It holds some
+// blocks for each thread, whatever the size of the file, and the table.
 func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) (stats Stats, err error) {
 	const block = DefaultBlockBytes
 	size := from.Size()

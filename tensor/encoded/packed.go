@@ -29,7 +29,8 @@ const (
 // Words are a weight of Rows by Columns whose codes lie in words, with a scale for each group of columns.
 type Words struct {
 	Rows, Columns, Group int64
-	// Bits are those of a code: 4 or 8, or 2 or 3 with AlongColumns. Of 3 bits 32 codes lie in three words, one after the other.
+	// Bits are those of a code: 4 or 8, or 2 or 3 with AlongColumns. Of 3 bits 32 codes lie in three words, one after
+	// the other.
 	Bits  int
 	Order Order
 	Codes storage.Extent

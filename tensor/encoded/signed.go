@@ -7,18 +7,19 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Signed8 is a weight of bytes with a sign, [row][column], with a scale for each Group of columns, [row][group], float32. Numbers
-// are rounded to DType.
+// Signed8 is a weight of bytes with a sign, [row][column], with a scale for each Group of columns, [row][group],
+// float32. Numbers are rounded to DType.
 type Signed8 struct {
 	Rows, Columns, Group int64
 	Codes, Scales        storage.Extent
-	// Of127 says that a scale is what 127 stands for, as bitsandbytes' LLM.int8 has it; else it is what 1 does, as torchao has it.
+	// Of127 says that a scale is what 127 stands for, as bitsandbytes' LLM.int8 has it; else it is what 1 does, as
+	// torchao has it.
 	Of127 bool
 	DType tensor.DType
 }
 
-// Matrix returns the weight as what its rows are made of, and the encoding of the blocks that they are; nil where no blocks fit,
-// and the rows are numbers of DType.
+// Matrix returns the weight as what its rows are made of, and the encoding of the blocks that they are; nil where no
+// blocks fit, and the rows are numbers of DType.
 func (l Signed8) Matrix() (Matrix, *Encoding) {
 	kind, decode := "SINT8", decodeSigned8
 	if l.Of127 {

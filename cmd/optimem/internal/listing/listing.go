@@ -1,5 +1,5 @@
-// Package listing says what is in a checkpoint: its tensors and which of them share storage, its modules with their sizes, what
-// a program takes and gives; as text for people and as JSON.
+// Package listing says what is in a checkpoint: its tensors and which of them share storage, its modules with their
+// sizes, what a program takes and gives; as text for people and as JSON.
 //
 // It does not know flags, nor what a model computes.
 //

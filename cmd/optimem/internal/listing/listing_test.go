@@ -10,7 +10,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A storage that tensors have parts of, as the legacy format has it, reaches from the first part to the end of the last.
+// A storage that tensors have parts of, as the legacy format has it, reaches from the first part to the end of the
+// last.
 func TestSharedStorageBytes(t *testing.T) {
 	file := &unread{1 << 10}
 	in := New(&loader.Checkpoint{Weights: []tensor.Weight{

@@ -18,8 +18,8 @@ type port struct {
 	optional bool
 }
 
-// inputs returns what the program in the file takes, or the model that a folder's configuration or a GGUF file names; nothing where
-// there is neither.
+// inputs returns what the program in the file takes, or the model that a folder's configuration or a GGUF file names;
+// nothing where there is neither.
 func (in *Listing) inputs() []port {
 	if in.Program != nil {
 		return ports(in.Program.Inputs())

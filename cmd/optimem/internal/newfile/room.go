@@ -14,8 +14,8 @@ type FullError struct {
 
 func (e *FullError) Error() string { return e.Path + ": not enough space on the disk" }
 
-// CheckRoom fails, with a [FullError], where the disk of path cannot hold a file of the given size. It is a courtesy before a
-// long write: the space may still run out later.
+// CheckRoom fails, with a [FullError], where the disk of path cannot hold a file of the given size. It is a courtesy
+// before a long write: the space may still run out later.
 func CheckRoom(path string, needBytes int64) error {
 	free, known := diskFree(filepath.Dir(path))
 	if !known || needBytes <= free {
