@@ -357,12 +357,8 @@ func TestGivenUp(t *testing.T) {
 	<-begun
 	first.cancel()
 	close(hold)
-	c, err := q.stream.Consumer(t.Context(), mustTold(t, q).Class)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range 2 { // they get it at once, though there is an hour to acknowledge it
-		messages, err := drain(c.Fetch(1, jetstream.FetchMaxWait(2*time.Minute)))
+		messages, err := q.pull(t.Context(), mustTold(t, q).Class, pullRequest{Batch: 1, Expires: 4 * time.Minute})
 		if err != nil || len(messages) != 1 {
 			t.Fatalf("%d messages: %v", len(messages), err)
 		}

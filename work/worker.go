@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -84,6 +85,8 @@ type station struct {
 	ackWait  time.Duration
 	// slots bounds the items under way: those of a pass, and of the next.
 	slots *semaphore.Weighted
+	// left is closed when the station asks for no more items: what it gives back then goes to others.
+	left chan struct{}
 }
 
 // Work takes items until ctx is done, which is no error: what is under way then is given back at once.
@@ -143,7 +146,7 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 	// "cuda:1" computes as "cuda:0" does.
 	kind, _, _ := strings.Cut(w.opts.Device, ":")
 	kind += "/" + goruntime.GOARCH
-	s := &station{worker: w, model: model, told: told{Files: files, Device: kind}}
+	s := &station{worker: w, model: model, told: told{Files: files, Device: kind}, left: make(chan struct{})}
 	if err := s.look(ctx); err != nil {
 		return nil, err
 	}
@@ -211,6 +214,7 @@ func (s *station) is(kind serve.Kind) bool {
 func (s *station) take(ctx context.Context) error {
 	var under sync.WaitGroup
 	defer under.Wait()
+	defer close(s.left)
 	for {
 		n := 0
 		for n < s.told.Join && (n == 0 || s.slots.TryAcquire(1)) {
@@ -257,29 +261,12 @@ func (s *station) starves(ctx context.Context) bool {
 }
 
 // fetch returns n items at most: those that are there, or the next.
-func (s *station) fetch(ctx context.Context, n int) ([]jetstream.Msg, error) {
-	batch, err := s.consumer.FetchNoWait(n)
-	messages, err := drain(batch, err)
-	if err != nil || len(messages) > 0 {
+func (s *station) fetch(ctx context.Context, n int) ([]*nats.Msg, error) {
+	messages, err := s.q.pull(ctx, s.told.Class, pullRequest{Batch: n, NoWait: true})
+	if err != nil || len(messages) > 0 || ctx.Err() != nil {
 		return messages, err
 	}
-	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	messages, err = drain(s.consumer.Fetch(1, jetstream.FetchContext(wait)))
-	if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-		err = nil
-	}
-	return messages, err
-}
-
-func drain(batch jetstream.MessageBatch, err error) (messages []jetstream.Msg, _ error) {
-	if err != nil {
-		return nil, err
-	}
-	for m := range batch.Messages() {
-		messages = append(messages, m)
-	}
-	return messages, batch.Error()
+	return s.q.pull(ctx, s.told.Class, pullRequest{Batch: 1, Expires: pullWait})
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -293,14 +280,14 @@ func pause(ctx context.Context, d time.Duration) {
 var errStuck = errors.New("the pass does no step any more")
 
 // do runs an item and answers its message.
-func (s *station) do(ctx context.Context, m jetstream.Msg) {
+func (s *station) do(ctx context.Context, m *nats.Msg) {
 	meta, err := m.Metadata()
 	if err != nil {
 		s.opts.Log.Error("a message without metadata", "error", err)
 		return
 	}
-	n, err := parseNote(m.Data())
-	key := digest("no note\n", string(m.Data()))
+	n, err := parseNote(m.Data)
+	key := digest("no note\n", string(m.Data))
 	if err != nil {
 		err = poison("%v", err)
 	} else if key = n.key(s.told.Class); meta.NumDelivered > s.opts.Attempts {
@@ -324,7 +311,7 @@ func (s *station) do(ctx context.Context, m jetstream.Msg) {
 }
 
 // renew keeps an item from going to others, as long as passes go on.
-func (s *station) renew(ctx context.Context, m jetstream.Msg, cancel context.CancelCauseFunc) {
+func (s *station) renew(ctx context.Context, m *nats.Msg, cancel context.CancelCauseFunc) {
 	begun := time.Now()
 	tick := time.NewTicker(s.ackWait / 3)
 	defer tick.Stop()
@@ -399,7 +386,7 @@ func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error
 }
 
 // answer acknowledges an item, lets it go to others, or puts it aside.
-func (s *station) answer(ctx context.Context, m jetstream.Msg, n *note, key string, attempt uint64, err error) {
+func (s *station) answer(ctx context.Context, m *nats.Msg, n *note, key string, attempt uint64, err error) {
 	stopped := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
@@ -408,8 +395,9 @@ func (s *station) answer(ctx context.Context, m jetstream.Msg, n *note, key stri
 	var refused *serve.Error
 	switch {
 	case err == nil:
-		said = m.DoubleAck(ctx)
+		said = m.AckSync(nats.Context(ctx))
 	case stopped:
+		<-s.left // else it might be sent to this worker again
 		said = m.Nak()
 	case errors.As(err, &item):
 		said = s.bury(ctx, m, n, key, item.reason)
@@ -427,10 +415,10 @@ func (s *station) answer(ctx context.Context, m jetstream.Msg, n *note, key stri
 }
 
 // bury puts an item into the dead-letter stream, and then takes it from the queue.
-func (s *station) bury(ctx context.Context, m jetstream.Msg, n *note, key, reason string) error {
+func (s *station) bury(ctx context.Context, m *nats.Msg, n *note, key, reason string) error {
 	l := letter{Key: key, Reason: reason, Class: s.told.Class}
 	if n != nil {
-		l.Item, l.Note = n.Item, m.Data()
+		l.Item, l.Note = n.Item, m.Data
 	}
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -444,5 +432,5 @@ func (s *station) bury(ctx context.Context, m jetstream.Msg, n *note, key, reaso
 		return err
 	}
 	s.opts.Log.Warn("an item was put aside", "model", s.model, "key", key, "reason", reason)
-	return m.DoubleAck(ctx)
+	return m.AckSync(nats.Context(ctx))
 }
