@@ -56,29 +56,7 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 		}
 		return s.get(a.Name)
 	case exported.Tensors, exported.OptionalTensors:
-		names := a.Data.([]string)
-		refs := make([]*aten.Ref, len(names))
-		for i, name := range names {
-			if name == "" {
-				continue
-			}
-			v, err := s.get(name)
-			if err != nil {
-				return nil, err
-			}
-			r, ok := v.(*aten.Ref)
-			if selected, is := v.(*aten.Selection); is {
-				if r, err = selected.Made(b.Builder); err != nil {
-					return nil, err
-				}
-				ok = true
-			}
-			if !ok && v != nil {
-				return nil, fmt.Errorf("%s is not a tensor", name)
-			}
-			refs[i] = r
-		}
-		return refs, nil
+		return b.tensors(s, a.Data.([]string))
 	case exported.Int:
 		return int(a.Int), nil
 	case exported.Float:
@@ -105,42 +83,7 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 		}
 		return b.number(s, a.Name)
 	case exported.SymbolicInts:
-		syms := a.Data.([]exported.Sym)
-		out, counts := make([]int, len(syms)), map[int]*aten.Count(nil)
-		for i, sym := range syms {
-			if sym.Name == "" {
-				out[i] = int(sym.Int)
-				continue
-			}
-			v, err := b.number(s, sym.Name)
-			if err != nil {
-				return nil, err
-			}
-			n, ok := v.(int)
-			if count, is := v.(*aten.Count); is {
-				if counts == nil {
-					counts = make(map[int]*aten.Count)
-				}
-				counts[i], ok = count, true
-			}
-			if v == any(dataNumber{}) {
-				return nil, b.Unsupported("a size: %s", aten.SizeOfData)
-			}
-			if !ok {
-				return nil, fmt.Errorf("%s is not an integer", sym.Name)
-			}
-			out[i] = n
-		}
-		if counts == nil {
-			return out, nil
-		}
-		mixed := make([]any, len(out))
-		for i, n := range out {
-			if mixed[i] = n; counts[i] != nil {
-				mixed[i] = counts[i]
-			}
-		}
-		return mixed, nil
+		return b.sizes(s, a.Data.([]exported.Sym))
 	case exported.ScalarType:
 		return a.DType(), nil
 	case exported.Memory:
@@ -149,6 +92,71 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 		return exported.Layout(a.Int), nil
 	}
 	return a.Data, nil
+}
+
+// tensors evaluates a list of tensors; those without a name are nil.
+func (b *programBuilder) tensors(s *scope, names []string) (any, error) {
+	refs := make([]*aten.Ref, len(names))
+	for i, name := range names {
+		if name == "" {
+			continue
+		}
+		v, err := s.get(name)
+		if err != nil {
+			return nil, err
+		}
+		r, ok := v.(*aten.Ref)
+		if selected, is := v.(*aten.Selection); is {
+			if r, err = selected.Made(b.Builder); err != nil {
+				return nil, err
+			}
+			ok = true
+		}
+		if !ok && v != nil {
+			return nil, fmt.Errorf("%s is not a tensor", name)
+		}
+		refs[i] = r
+	}
+	return refs, nil
+}
+
+// sizes evaluates a list of integers: []int, or []any where some are counts that only data tells.
+func (b *programBuilder) sizes(s *scope, syms []exported.Sym) (any, error) {
+	out, counts := make([]int, len(syms)), map[int]*aten.Count(nil)
+	for i, sym := range syms {
+		if sym.Name == "" {
+			out[i] = int(sym.Int)
+			continue
+		}
+		v, err := b.number(s, sym.Name)
+		if err != nil {
+			return nil, err
+		}
+		n, ok := v.(int)
+		if count, is := v.(*aten.Count); is {
+			if counts == nil {
+				counts = make(map[int]*aten.Count)
+			}
+			counts[i], ok = count, true
+		}
+		if v == any(dataNumber{}) {
+			return nil, b.Unsupported("a size: %s", aten.SizeOfData)
+		}
+		if !ok {
+			return nil, fmt.Errorf("%s is not an integer", sym.Name)
+		}
+		out[i] = n
+	}
+	if counts == nil {
+		return out, nil
+	}
+	mixed := make([]any, len(out))
+	for i, n := range out {
+		if mixed[i] = n; counts[i] != nil {
+			mixed[i] = counts[i]
+		}
+	}
+	return mixed, nil
 }
 
 // get returns a value by its name.

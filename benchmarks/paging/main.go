@@ -111,20 +111,10 @@ func run() (err error) {
 	if err != nil {
 		return err
 	}
-	var p *plan.Plan
-	r := report{Passes: 1}
-	pass := session.Run
-	if *batch {
-		b, err := session.PlanBatch(ctx, shapes)
-		if err != nil {
-			return err
-		}
-		pass, p, r.Passes, r.Expected = session.RunBatch, b.Plan, b.Passes, b.Seconds
-	} else {
-		if p, err = session.Plan(ctx, shapes); err != nil {
-			return err
-		}
-		r.Expected = p.Forecast.Seconds
+	var r report
+	pass, p, err := r.plan(ctx, session, shapes, *batch)
+	if err != nil {
+		return err
 	}
 	r.OpenSeconds, r.Planned, r.Groups = time.Since(begin).Seconds(), p.PeakBytes(), len(p.Groups)
 	r.Compute, r.Load = p.Forecast.ComputeSeconds, p.Forecast.LoadSeconds
@@ -134,11 +124,44 @@ func run() (err error) {
 			return err
 		}
 	}
-	for i := range *runs + 1 {
+	one := func() (*tensor.Tensor, error) {
+		out, err := pass(ctx, in)
+		return out[model.Outputs()[0]], err
+	}
+	if err := r.time(session, *runs, one); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// A runner computes passes over given inputs.
+type runner func(ctx context.Context, in optimem.Values) (optimem.Values, error)
+
+// plan plans a pass, or passes of a batch, and returns what runs it.
+func (r *report) plan(ctx context.Context, session *optimem.Session, shapes map[string]tensor.Shape, batch bool) (runner, *plan.Plan, error) {
+	if batch {
+		b, err := session.PlanBatch(ctx, shapes)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.Passes, r.Expected = b.Passes, b.Seconds
+		return session.RunBatch, b.Plan, nil
+	}
+	p, err := session.Plan(ctx, shapes)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Passes, r.Expected = 1, p.Forecast.Seconds
+	return session.Run, p, nil
+}
+
+// time measures passes, the first of which does not count. pass returns the first output.
+func (r *report) time(session *optimem.Session, runs int, pass func() (*tensor.Tensor, error)) error {
+	for i := range runs + 1 {
 		before := session.Metrics()
 		clock, simulated := session.Clock()
 		begin := time.Now()
-		out, err := pass(ctx, in)
+		out, err := pass()
 		took := time.Since(begin)
 		if err != nil {
 			return err
@@ -150,7 +173,7 @@ func run() (err error) {
 		r.Simulated = simulated
 		if i == 0 {
 			r.First = took.Seconds()
-			r.Output, err = mean(out[model.Outputs()[0]])
+			r.Output, err = mean(out)
 			if err != nil {
 				return err
 			}
@@ -161,7 +184,7 @@ func run() (err error) {
 		r.Peak, r.Moved, r.Stall = m.PeakBytes, m.MovedBytes-before.MovedBytes, (m.Stall - before.Stall).Seconds()
 		r.Given = (m.Compute - before.Compute).Seconds()
 	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return nil
 }
 
 // readRates reads what a calibration printed; no file stands for guesses.

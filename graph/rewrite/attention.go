@@ -23,55 +23,12 @@ func (w *rewriting) attention(i int) {
 		weights.In[0].Layout.Shape[len(weights.In[0].Layout.Shape)-1] != op.In[0].Layout.Shape[rank-1] {
 		return
 	}
-	scores := op.In[0].Layout.Shape
-	scale := 1.0
-	var masks []graph.Operand
-	sum := -1 // the op that adds the second mask
-	at := weights.In[0]
-	var product *graph.Op
-	for product == nil {
-		p, k := w.only(at, op.Guard)
-		switch {
-		case p == nil:
-			return
-		case p.Kind == "matmul" && plainProduct(p):
-			product = p
-		case p.Kind == "add" && scale == 1 && len(masks) < 2 && (p.Attrs["alpha"] == nil || p.Attrs["alpha"] == 1.0):
-			in, mask := p.In[0], p.In[1]
-			if q, _ := w.only(in, op.Guard); q == nil || !slices.Contains([]graph.Kind{"matmul", "mul", "div", "add"}, q.Kind) {
-				in, mask = mask, in
-			}
-			if !w.isFloat32(mask) {
-				return
-			}
-			if len(mask.Layout.Shape) > rank { // a mask that repeats in part of a dimension shows it as two
-				scores = mask.Layout.Shape
-				rank = len(scores)
-			}
-			masks, at = append(masks, mask), in
-			if sum < 0 {
-				sum = k
-			}
-		case p.Kind == "mul":
-			n, ok := w.number(p.In[1])
-			at = p.In[0]
-			if !ok {
-				n, ok = w.number(p.In[0])
-				at = p.In[1]
-			}
-			if scale *= n; !ok {
-				return
-			}
-		case p.Kind == "div":
-			n, ok := w.number(p.In[1])
-			if scale /= n; !ok {
-				return
-			}
-			at = p.In[0]
-		default:
-			return
-		}
+	a := w.scoresOf(weights.In[0], op)
+	if a == nil {
+		return
 	}
+	scores, scale, masks, product := a.shape, a.scale, a.masks, a.product
+	rank = len(scores)
 	q, k, v := product.In[0], turnedMatrix(product.In[1]), op.In[1]
 	if p, _ := w.only(q, op.Guard); p != nil && p.Kind == "mul" { // q was scaled before
 		if n, ok := w.number(p.In[1]); ok {
@@ -113,10 +70,69 @@ func (w *rewriting) attention(i int) {
 		w.replace(i, whole, shape)
 		return
 	}
-	add := w.g.Ops[sum]
+	add := w.g.Ops[a.sum]
 	whole.In = append(in, graph.Operand{Value: add.Out[0], Layout: tensor.Contiguous(scores...)})
 	w.replace(i, whole, shape) // first: what only the sum reads would be gone
-	w.replace(sum, graph.Op{Kind: "add", Path: add.Path, Source: add.Source, In: masks}, scores)
+	w.replace(a.sum, graph.Op{Kind: "add", Path: add.Path, Source: add.Source, In: masks}, scores)
+}
+
+// scores are what softmax is of: a product × scale + masks.
+type scores struct {
+	product *graph.Op
+	scale   float64
+	masks   []graph.Operand
+	sum     int // the op that adds the second mask
+	// shape is that of the product, or of a mask that repeats in part of a dimension, which it shows as two.
+	shape tensor.Shape
+}
+
+// scoresOf finds the product, the scale and the masks that an operand of the softmax before op is made of; nil where it is
+// made of others.
+func (w *rewriting) scoresOf(at graph.Operand, op *graph.Op) *scores {
+	s := &scores{scale: 1, sum: -1, shape: op.In[0].Layout.Shape}
+	for s.product == nil {
+		p, k := w.only(at, op.Guard)
+		switch {
+		case p == nil:
+			return nil
+		case p.Kind == "matmul" && plainProduct(p):
+			s.product = p
+		case p.Kind == "add" && s.scale == 1 && len(s.masks) < 2 && (p.Attrs["alpha"] == nil || p.Attrs["alpha"] == 1.0):
+			in, mask := p.In[0], p.In[1]
+			if q, _ := w.only(in, op.Guard); q == nil || !slices.Contains([]graph.Kind{"matmul", "mul", "div", "add"}, q.Kind) {
+				in, mask = mask, in
+			}
+			if !w.isFloat32(mask) {
+				return nil
+			}
+			if len(mask.Layout.Shape) > len(s.shape) {
+				s.shape = mask.Layout.Shape
+			}
+			s.masks, at = append(s.masks, mask), in
+			if s.sum < 0 {
+				s.sum = k
+			}
+		case p.Kind == "mul":
+			n, ok := w.number(p.In[1])
+			at = p.In[0]
+			if !ok {
+				n, ok = w.number(p.In[0])
+				at = p.In[1]
+			}
+			if s.scale *= n; !ok {
+				return nil
+			}
+		case p.Kind == "div":
+			n, ok := w.number(p.In[1])
+			if s.scale /= n; !ok {
+				return nil
+			}
+			at = p.In[0]
+		default:
+			return nil
+		}
+	}
+	return s
 }
 
 // plainProduct reports whether a matmul is the product of two matrices of float32 and nothing else.

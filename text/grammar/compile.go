@@ -155,34 +155,38 @@ func components(edges [][]int, f func(members []int)) {
 	}
 }
 
-// leftRecursion refuses rules that name themselves before they take a character: they would be entered without end.
-func leftRecursion(set *ruleSet) error {
-	nullable := make([]bool, len(set.rules))
-	var empty func(t term) bool
-	empty = func(t term) bool {
-		switch t := t.(type) {
-		case literal:
-			return t == ""
-		case sequence:
-			for _, e := range t {
-				if !empty(e) {
-					return false
-				}
+// nullable says of each rule whether it may take no character.
+type nullable []bool
+
+// empty reports whether a term may take no character, as far as is known of rules.
+func (n nullable) empty(t term) bool {
+	switch t := t.(type) {
+	case literal:
+		return t == ""
+	case sequence:
+		for _, e := range t {
+			if !n.empty(e) {
+				return false
 			}
-			return true
-		case choice:
-			for _, e := range t {
-				if empty(e) {
-					return true
-				}
-			}
-		case repeat:
-			return t.min == 0 || empty(t.of)
-		case reference:
-			return nullable[t]
 		}
-		return false
+		return true
+	case choice:
+		for _, e := range t {
+			if n.empty(e) {
+				return true
+			}
+		}
+	case repeat:
+		return t.min == 0 || n.empty(t.of)
+	case reference:
+		return n[t]
 	}
+	return false
+}
+
+// nullableRules finds which rules may take no character.
+func nullableRules(set *ruleSet) nullable {
+	known := make(nullable, len(set.rules))
 	users := make([][]int, len(set.rules)) // who has to look again once a rule may be empty
 	var work []int
 	for r, t := range set.rules {
@@ -196,11 +200,17 @@ func leftRecursion(set *ruleSet) error {
 	for len(work) > 0 {
 		r := work[len(work)-1]
 		work = work[:len(work)-1]
-		if !nullable[r] && empty(set.rules[r]) {
-			nullable[r] = true
+		if !known[r] && known.empty(set.rules[r]) {
+			known[r] = true
 			work = append(work, users[r]...)
 		}
 	}
+	return known
+}
+
+// leftRecursion refuses rules that name themselves before they take a character: they would be entered without end.
+func leftRecursion(set *ruleSet) error {
+	rules := nullableRules(set)
 	edges := make([][]int, len(set.rules))
 	var left func(r int, t term)
 	left = func(r int, t term) {
@@ -208,7 +218,7 @@ func leftRecursion(set *ruleSet) error {
 		case sequence:
 			for _, e := range t {
 				left(r, e)
-				if !empty(e) {
+				if !rules.empty(e) {
 					return
 				}
 			}

@@ -23,22 +23,7 @@ func (in *interp) eval(e expr, sc *scope) (any, error) {
 		v, _ := in.name(e.name, sc)
 		return v, nil
 	case *concatExpr:
-		var b strings.Builder
-		for _, part := range e.parts {
-			v, err := in.eval(part, sc)
-			if err != nil {
-				return nil, err
-			}
-			s, err := in.str(v)
-			if err != nil {
-				return nil, err
-			}
-			if err := in.take(len(s)); err != nil {
-				return nil, err
-			}
-			b.WriteString(s)
-		}
-		return b.String(), nil
+		return in.concat(e, sc)
 	case *listExpr:
 		items, err := in.evalAll(e.items, sc)
 		return &list{items}, err
@@ -60,30 +45,12 @@ func (in *interp) eval(e expr, sc *scope) (any, error) {
 		}
 		return in.eval(e.right, sc)
 	case *condExpr:
-		ok, err := in.test(e.test, sc)
-		switch {
-		case err != nil:
-			return nil, err
-		case ok:
-			return in.eval(e.then, sc)
-		case e.otherwise != nil:
-			return in.eval(e.otherwise, sc)
-		}
-		return &undefined{text: "the inline if-expression evaluated to false and no else section was defined"}, nil
+		return in.choose(e, sc)
 	case *compareExpr:
 		v, err := in.compare(e, sc)
 		return v, at(e.line, err)
 	case *binaryExpr:
-		left, err := in.eval(e.left, sc)
-		if err != nil {
-			return nil, err
-		}
-		right, err := in.eval(e.right, sc)
-		if err != nil {
-			return nil, err
-		}
-		v, err := in.binary(e.op, left, right)
-		return v, at(e.line, err)
+		return in.combine(e, sc)
 	case *unaryExpr:
 		v, err := in.eval(e.of, sc)
 		if err == nil {
@@ -110,18 +77,71 @@ func (in *interp) eval(e expr, sc *scope) (any, error) {
 		}
 		return in.applyFilter(e, v, sc)
 	case *testExpr:
-		v, err := in.eval(e.of, sc)
-		if err != nil {
-			return nil, err
-		}
-		args, kwargs, err := in.arguments(&e.args, sc)
-		if err != nil {
-			return nil, err
-		}
-		ok, err := in.testNamed(e.name, v, args, kwargs)
-		return ok, at(e.line, err)
+		return in.testOf(e, sc)
 	}
 	return nil, errorf(ErrSyntax, "a slice outside a subscript")
+}
+
+// concat joins the texts of expressions: a ~ b.
+func (in *interp) concat(e *concatExpr, sc *scope) (any, error) {
+	var b strings.Builder
+	for _, part := range e.parts {
+		v, err := in.eval(part, sc)
+		if err != nil {
+			return nil, err
+		}
+		s, err := in.str(v)
+		if err != nil {
+			return nil, err
+		}
+		if err := in.take(len(s)); err != nil {
+			return nil, err
+		}
+		b.WriteString(s)
+	}
+	return b.String(), nil
+}
+
+// choose is a if test else b.
+func (in *interp) choose(e *condExpr, sc *scope) (any, error) {
+	ok, err := in.test(e.test, sc)
+	switch {
+	case err != nil:
+		return nil, err
+	case ok:
+		return in.eval(e.then, sc)
+	case e.otherwise != nil:
+		return in.eval(e.otherwise, sc)
+	}
+	return &undefined{text: "the inline if-expression evaluated to false and no else section was defined"}, nil
+}
+
+// combine is an operator of two operands.
+func (in *interp) combine(e *binaryExpr, sc *scope) (any, error) {
+	left, err := in.eval(e.left, sc)
+	if err != nil {
+		return nil, err
+	}
+	right, err := in.eval(e.right, sc)
+	if err != nil {
+		return nil, err
+	}
+	v, err := in.binary(e.op, left, right)
+	return v, at(e.line, err)
+}
+
+// testOf is a test by name: a is defined.
+func (in *interp) testOf(e *testExpr, sc *scope) (any, error) {
+	v, err := in.eval(e.of, sc)
+	if err != nil {
+		return nil, err
+	}
+	args, kwargs, err := in.arguments(&e.args, sc)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := in.testNamed(e.name, v, args, kwargs)
+	return ok, at(e.line, err)
 }
 
 func (in *interp) evalAll(es []expr, sc *scope) ([]any, error) {

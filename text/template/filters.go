@@ -727,7 +727,7 @@ func truncateFilter(in *interp, args []any, kwargs *Object) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = truncated(s, int(room))
+	s = python.Truncated(s, int(room))
 	if i := strings.LastIndexByte(s, ' '); i >= 0 && !kill {
 		s = s[:i]
 	}

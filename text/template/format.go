@@ -27,108 +27,26 @@ const maxPrecision = 1000
 
 // percent is s % right.
 func (in *interp) percent(s string, right any) (any, error) {
-	args := []any{right}
+	p := percentFormat{text: s, right: right, args: []any{right}}
 	if t, ok := right.(*tuple); ok {
-		args = t.items
-	}
-	used := 0
-	next := func() (any, error) {
-		if used >= len(args) {
-			return nil, errorf(ErrRender, "not enough arguments for format string")
-		}
-		used++
-		return args[used-1], nil
+		p.args = t.items
 	}
 	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b.WriteByte(s[i])
+	for ; p.at < len(s); p.at++ {
+		if s[p.at] != '%' {
+			b.WriteByte(s[p.at])
 			continue
 		}
-		i++
-		l := layout{precision: -1, percentSign: true, align: '>', fill: " "}
-		var keyed any
-		hasKey := false
-		if i < len(s) && s[i] == '(' {
-			end := strings.IndexByte(s[i:], ')')
-			o, ok := right.(*Object)
-			if end < 0 || !ok {
-				return nil, errorf(ErrRender, "format requires a mapping")
-			}
-			v, ok := o.Get(s[i+1 : i+end])
-			if !ok {
-				return nil, errorf(ErrRender, "no key '%s' for a format", s[i+1:i+end])
-			}
-			keyed, hasKey = v, true
-			i += end + 1
-		}
-		for ; i < len(s) && strings.IndexByte("#0- +", s[i]) >= 0; i++ {
-			switch s[i] {
-			case '#':
-				l.alternate = true
-			case '0':
-				l.zero = true
-			case '-':
-				l.align = '<'
-			case '+':
-				l.sign = '+'
-			case ' ':
-				if l.sign == 0 {
-					l.sign = ' '
-				}
-			}
-		}
-		count := func() (int64, error) {
-			if i < len(s) && s[i] == '*' {
-				i++
-				v, err := next()
-				if err != nil {
-					return 0, err
-				}
-				return wantInt("*", v)
-			}
-			from := i
-			for i < len(s) && s[i] >= '0' && s[i] <= '9' {
-				i++
-			}
-			n, err := strconv.ParseInt("0"+s[from:i], 10, 32)
-			if err != nil {
-				return 0, errorf(ErrLimit, "a width of %s", s[from:i])
-			}
-			return n, nil
-		}
-		var err error
-		if l.width, err = count(); err != nil {
+		p.at++
+		verb, v, l, err := p.conversion()
+		if err != nil {
 			return nil, err
 		}
-		if l.width < 0 {
-			l.width, l.align = -l.width, '<'
-		}
-		if i < len(s) && s[i] == '.' {
-			i++
-			n, err := count()
-			if err != nil {
-				return nil, err
-			}
-			l.precision = int(max(0, min(n, math.MaxInt32)))
-		}
-		for i < len(s) && strings.IndexByte("hlL", s[i]) >= 0 {
-			i++
-		}
-		if i >= len(s) {
-			return nil, errorf(ErrRender, "incomplete format")
-		}
-		if s[i] == '%' {
+		if verb == '%' {
 			b.WriteByte('%')
 			continue
 		}
-		v := keyed
-		if !hasKey {
-			if v, err = next(); err != nil {
-				return nil, err
-			}
-		}
-		text, err := in.percentOne(s[i], v, l)
+		text, err := in.percentOne(verb, v, l)
 		if err != nil {
 			return nil, err
 		}
@@ -139,10 +57,127 @@ func (in *interp) percent(s string, right any) (any, error) {
 	}
 	// What can be subscripted might have been a mapping.
 	spare := isA[*Object](right) || isA[*list](right) || isA[*span](right) || isUndefined(right)
-	if used < len(args) && !spare {
+	if p.used < len(p.args) && !spare {
 		return nil, errorf(ErrRender, "not all arguments converted during string formatting")
 	}
 	return b.String(), in.take(len(s))
+}
+
+// A percentFormat reads the left side of an operator %, and hands out what is on the right.
+type percentFormat struct {
+	text  string
+	at    int
+	right any
+	args  []any
+	used  int
+}
+
+// next returns the next argument.
+func (p *percentFormat) next() (any, error) {
+	if p.used >= len(p.args) {
+		return nil, errorf(ErrRender, "not enough arguments for format string")
+	}
+	p.used++
+	return p.args[p.used-1], nil
+}
+
+// has reports whether the next character is one of some.
+func (p *percentFormat) has(some string) bool {
+	return p.at < len(p.text) && strings.IndexByte(some, p.text[p.at]) >= 0
+}
+
+// conversion reads a conversion behind its %, up to the letter, and returns that with the value and how it is laid out. There
+// is no value for %%.
+func (p *percentFormat) conversion() (verb byte, v any, l layout, err error) {
+	l = layout{precision: -1, percentSign: true, align: '>', fill: " "}
+	hasKey := p.has("(")
+	if hasKey {
+		if v, err = p.key(); err != nil {
+			return 0, nil, l, err
+		}
+	}
+	p.flags(&l)
+	if l.width, err = p.count(); err != nil {
+		return 0, nil, l, err
+	}
+	if l.width < 0 {
+		l.width, l.align = -l.width, '<'
+	}
+	if p.has(".") {
+		p.at++
+		n, err := p.count()
+		if err != nil {
+			return 0, nil, l, err
+		}
+		l.precision = int(max(0, min(n, math.MaxInt32)))
+	}
+	for p.has("hlL") {
+		p.at++
+	}
+	if p.at >= len(p.text) {
+		return 0, nil, l, errorf(ErrRender, "incomplete format")
+	}
+	if verb = p.text[p.at]; verb != '%' && !hasKey {
+		v, err = p.next()
+	}
+	return verb, v, l, err
+}
+
+// key reads a key in parentheses and returns its value.
+func (p *percentFormat) key() (any, error) {
+	end := strings.IndexByte(p.text[p.at:], ')')
+	o, ok := p.right.(*Object)
+	if end < 0 || !ok {
+		return nil, errorf(ErrRender, "format requires a mapping")
+	}
+	name := p.text[p.at+1 : p.at+end]
+	v, ok := o.Get(name)
+	if !ok {
+		return nil, errorf(ErrRender, "no key '%s' for a format", name)
+	}
+	p.at += end + 1
+	return v, nil
+}
+
+// flags reads the flags of a conversion.
+func (p *percentFormat) flags(l *layout) {
+	for ; p.has("#0- +"); p.at++ {
+		switch p.text[p.at] {
+		case '#':
+			l.alternate = true
+		case '0':
+			l.zero = true
+		case '-':
+			l.align = '<'
+		case '+':
+			l.sign = '+'
+		case ' ':
+			if l.sign == 0 {
+				l.sign = ' '
+			}
+		}
+	}
+}
+
+// count reads a number, or takes that of an argument.
+func (p *percentFormat) count() (int64, error) {
+	if p.has("*") {
+		p.at++
+		v, err := p.next()
+		if err != nil {
+			return 0, err
+		}
+		return wantInt("*", v)
+	}
+	from := p.at
+	for p.has("0123456789") {
+		p.at++
+	}
+	n, err := strconv.ParseInt("0"+p.text[from:p.at], 10, 32)
+	if err != nil {
+		return 0, errorf(ErrLimit, "a width of %s", p.text[from:p.at])
+	}
+	return n, nil
 }
 
 func (in *interp) percentOne(verb byte, v any, l layout) (string, error) {
@@ -166,7 +201,7 @@ func (in *interp) percentOne(verb byte, v any, l layout) (string, error) {
 			return "", errorf(ErrUnsupported, "%%a")
 		}
 		l.zero = false
-		return in.justified(truncated(s, l.precision), l)
+		return in.justified(python.Truncated(s, l.precision), l)
 	case 'c':
 		if s, ok := v.(string); ok && runeCount(s) == 1 {
 			return in.justified(s, l)
@@ -216,13 +251,6 @@ func truncate(f float64) (any, error) {
 	}
 	b, _ := new(big.Float).SetFloat64(f).Int(nil)
 	return small(b), nil
-}
-
-func truncated(s string, n int) string {
-	if n < 0 || n >= runeCount(s) {
-		return s
-	}
-	return s[:runeOffset(s, int64(n))]
 }
 
 // justified fills a text up to the width.
@@ -293,7 +321,7 @@ func (in *interp) number(v any, l layout) (string, error) {
 		sign = string(l.sign)
 	}
 	if l.comma != "" {
-		digits = grouped(digits, l.comma)
+		digits = python.Grouped(digits, l.comma)
 	}
 	if l.zero && l.align != '<' || l.align == '=' {
 		fill := l.fill
@@ -306,7 +334,7 @@ func (in *interp) number(v any, l layout) (string, error) {
 			inner.width = l.width - int64(len(sign)+len(prefix))
 			if l.comma != "" && fill == "0" {
 				for int64(len(digits)+len(tail)) < inner.width {
-					digits = grouped("0"+strings.ReplaceAll(digits, l.comma, ""), l.comma)
+					digits = python.Grouped("0"+strings.ReplaceAll(digits, l.comma, ""), l.comma)
 				}
 			}
 			padded, err := in.justified(digits+tail, inner)
@@ -314,17 +342,6 @@ func (in *interp) number(v any, l layout) (string, error) {
 		}
 	}
 	return in.justified(sign+prefix+digits+tail, l)
-}
-
-func grouped(digits, comma string) string {
-	var b strings.Builder
-	for i, c := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteString(comma)
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
 }
 
 func formatMethod(in *interp, s string, args []any, kwargs *Object) (any, error) {
@@ -535,7 +552,7 @@ func (in *interp) formatted(v any, spec string) (string, error) {
 				l.fill = "0"
 			}
 		}
-		return in.justified(truncated(n, l.precision), l)
+		return in.justified(python.Truncated(n, l.precision), l)
 	case float64:
 		if strings.IndexByte("\x00eEfFgG%", l.verb) < 0 {
 			if l.verb != 'n' {

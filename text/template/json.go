@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -127,7 +126,7 @@ func (w *jsonWriter) value(v any, depth int) error {
 	case *big.Int:
 		w.b.WriteString(v.String())
 	case float64:
-		w.b.WriteString(jsonFloat(v))
+		w.b.WriteString(python.FloatJSON(v))
 	case string:
 		w.str(v)
 	case *list:
@@ -140,18 +139,6 @@ func (w *jsonWriter) value(v any, depth int) error {
 		return errorf(ErrRender, "an object of type %s is not JSON serializable", typeName(v))
 	}
 	return w.in.take(w.b.Len() - before)
-}
-
-func jsonFloat(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "NaN"
-	case math.IsInf(f, 1):
-		return "Infinity"
-	case math.IsInf(f, -1):
-		return "-Infinity"
-	}
-	return python.FloatRepr(f)
 }
 
 func (w *jsonWriter) newline(depth int) error {
@@ -230,7 +217,7 @@ func (w *jsonWriter) object(o *Object, depth int) error {
 		case string:
 			w.str(k)
 		case float64:
-			w.str(jsonFloat(k))
+			w.str(python.FloatJSON(k))
 		case nil:
 			w.str("null")
 		case bool:

@@ -160,7 +160,7 @@ func init() {
 			return python.Every(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
 		}),
 		"isascii":      nullary(func(s string) any { return python.IsASCII(s) }),
-		"isdecimal":    nullary(func(s string) any { return python.Every(s, isDecimal) }),
+		"isdecimal":    nullary(func(s string) any { return python.Every(s, python.IsDecimal) }),
 		"isdigit":      nullary(func(s string) any { return python.Every(s, python.IsDigit) }),
 		"isnumeric":    nullary(func(s string) any { return python.Every(s, unicode.IsNumber) }),
 		"isspace":      nullary(func(s string) any { return python.Every(s, python.IsSpace) }),
@@ -197,8 +197,6 @@ func init() {
 		"format_map":   formatMapMethod,
 	}
 }
-
-func isDecimal(r rune) bool { return unicode.Is(unicode.Nd, r) }
 
 func stripper(trim func(string, func(rune) bool) string) func(*interp, string, []any, *Object) (any, error) {
 	return func(_ *interp, s string, args []any, kwargs *Object) (any, error) {
@@ -240,20 +238,7 @@ func cut(s string, p []any) (string, int, bool, error) {
 	if r.stop < r.start {
 		return "", int(r.start), false, nil
 	}
-	return s[runeOffset(s, r.start):runeOffset(s, r.stop)], int(r.start), within, nil
-}
-
-func runeOffset(s string, n int64) int {
-	if python.IsASCII(s) {
-		return int(n)
-	}
-	for i := range s {
-		if n == 0 {
-			return i
-		}
-		n--
-	}
-	return len(s)
+	return s[python.RuneOffset(s, r.start):python.RuneOffset(s, r.stop)], int(r.start), within, nil
 }
 
 func affix(has func(s, affix string) bool) func(*interp, string, []any, *Object) (any, error) {

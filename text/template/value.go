@@ -223,24 +223,6 @@ func (in *interp) appendRepr(b *strings.Builder, v any, depth int) error {
 		return nil
 	}
 	switch v := v.(type) {
-	case nil:
-		b.WriteString("None")
-	case bool:
-		if v {
-			b.WriteString("True")
-		} else {
-			b.WriteString("False")
-		}
-	case int64:
-		b.WriteString(strconv.FormatInt(v, 10))
-	case *big.Int:
-		b.WriteString(v.String())
-	case float64:
-		b.WriteString(python.FloatRepr(v))
-	case string:
-		b.WriteString(python.Quote(v))
-	case markup:
-		b.WriteString("Markup(" + python.Quote(string(v)) + ")")
 	case *list:
 		if err := series("[", v.items, "]"); err != nil {
 			return err
@@ -273,10 +255,6 @@ func (in *interp) appendRepr(b *strings.Builder, v any, depth int) error {
 			b.WriteString(", " + strconv.FormatInt(v.step, 10))
 		}
 		b.WriteByte(')')
-	case *undefined:
-		b.WriteString("Undefined")
-	case *macro:
-		b.WriteString("<Macro " + python.Quote(v.name) + ">")
 	case *loopContext:
 		n, err := v.length()
 		if err != nil {
@@ -284,10 +262,37 @@ func (in *interp) appendRepr(b *strings.Builder, v any, depth int) error {
 		}
 		b.WriteString("<LoopContext " + strconv.FormatInt(v.index0+1, 10) + "/" + strconv.FormatInt(n, 10) + ">")
 	default:
-		// Python prints an address.
-		b.WriteString("<" + typeName(v) + " object>")
+		b.WriteString(plainRepr(v))
 	}
 	return in.take(b.Len() - before)
+}
+
+// plainRepr is repr of values that hold no others.
+func plainRepr(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case *big.Int:
+		return v.String()
+	case float64:
+		return python.FloatRepr(v)
+	case string:
+		return python.Quote(v)
+	case markup:
+		return "Markup(" + python.Quote(string(v)) + ")"
+	case *undefined:
+		return "Undefined"
+	case *macro:
+		return "<Macro " + python.Quote(v.name) + ">"
+	}
+	return "<" + typeName(v) + " object>" // Python prints an address
 }
 
 func (in *interp) appendDict(b *strings.Builder, o *Object, depth int) error {

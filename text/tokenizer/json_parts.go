@@ -103,20 +103,7 @@ func readNormalizer(raw json.RawMessage, path string) (normalizer, error) {
 	case "ByteLevel":
 		return byteLevelNormalizer{}, nil
 	case "BertNormalizer":
-		var f struct {
-			Clean   bool  `json:"clean_text"`
-			Chinese bool  `json:"handle_chinese_chars"`
-			Accents *bool `json:"strip_accents"`
-			Lower   bool  `json:"lowercase"`
-		}
-		if err := decode(raw, path, &f); err != nil {
-			return nil, err
-		}
-		n := bertNormalizer{f.Clean, f.Chinese, f.Lower, f.Lower}
-		if f.Accents != nil {
-			n.accents = *f.Accents
-		}
-		return n, nil
+		return readBertNormalizer(raw, path)
 	case "Strip":
 		var f struct {
 			Left  bool `json:"strip_left"`
@@ -144,19 +131,41 @@ func readNormalizer(raw json.RawMessage, path string) (normalizer, error) {
 		}
 		return n, err
 	case "Precompiled":
-		var f struct {
-			Map string `json:"precompiled_charsmap"`
-		}
-		if err := decode(raw, path, &f); err != nil {
-			return nil, err
-		}
-		data, err := base64.StdEncoding.DecodeString(f.Map)
-		if err != nil {
-			return nil, format(path+".precompiled_charsmap", "%v", err)
-		}
-		return newPrecompiled(data, path+".precompiled_charsmap")
+		return readPrecompiled(raw, path)
 	}
 	return nil, unknownKind(path+".type", kind)
+}
+
+func readBertNormalizer(raw json.RawMessage, path string) (normalizer, error) {
+	var f struct {
+		Clean   bool  `json:"clean_text"`
+		Chinese bool  `json:"handle_chinese_chars"`
+		Accents *bool `json:"strip_accents"`
+		Lower   bool  `json:"lowercase"`
+	}
+	if err := decode(raw, path, &f); err != nil {
+		return nil, err
+	}
+	n := bertNormalizer{f.Clean, f.Chinese, f.Lower, f.Lower}
+	if f.Accents != nil {
+		n.accents = *f.Accents
+	}
+	return n, nil
+}
+
+// readPrecompiled reads SentencePiece's table of replacements.
+func readPrecompiled(raw json.RawMessage, path string) (normalizer, error) {
+	var f struct {
+		Map string `json:"precompiled_charsmap"`
+	}
+	if err := decode(raw, path, &f); err != nil {
+		return nil, err
+	}
+	data, err := base64.StdEncoding.DecodeString(f.Map)
+	if err != nil {
+		return nil, format(path+".precompiled_charsmap", "%v", err)
+	}
+	return newPrecompiled(data, path+".precompiled_charsmap")
 }
 
 func readReplace(raw json.RawMessage, path string) (*pattern.Pattern, string, error) {

@@ -167,6 +167,11 @@ func buildCopy(c *compiler, f *form, s *statement) action {
 		}
 		return func(t *thread) { t.arrive(int(o.bits)) }
 	}
+	return buildTransfer(c, f, s)
+}
+
+// buildTransfer makes a copy of cp.async.
+func buildTransfer(c *compiler, f *form, s *statement) action {
 	direct := f.take("cg")
 	if !direct && !f.take("ca") {
 		return nil

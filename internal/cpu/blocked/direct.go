@@ -608,21 +608,26 @@ func (j *directJob) start() int {
 	return (at + j.rows[0]*j.StrideH*j.Width + j.cols[0]*j.StrideW) * Lanes
 }
 
+// pixelFloats returns how far apart the pixels lie that neighbours of the result read.
+func (d *direct) pixelFloats() int {
+	switch {
+	case d.gathered:
+		return Lanes
+	case d.Planar:
+		return d.StrideW
+	}
+	return Lanes * d.StrideW
+}
+
 // panel computes the band for a panel of output channels. fetch says to fetch the pixels of the next tile in time.
 func (j *directJob) panel(p panel, w []float32, fetch bool) {
 	d := j.direct
 	set := d.set
-	pixel := Lanes * d.StrideW
-	switch {
-	case d.gathered:
-		pixel = Lanes
-	case d.Planar:
-		pixel = d.StrideW
-	}
+	pixel := d.pixelFloats()
 	rowStep := d.rowFloats() * d.StrideH
-	start := j.start() + (p.from-j.inputs)*d.plane
-	if d.Planar {
-		start = j.start()
+	start := j.start()
+	if !d.Planar {
+		start += (p.from - j.inputs) * d.plane
 	}
 	outPixels := d.OutHeight * d.OutWidth
 	out := (j.image*Blocks(d.Out) + p.block) * outPixels * Lanes
@@ -643,8 +648,7 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 	lines := aheadLines(columns, rows*tiles)
 	for s := 0; s < steps; s += d.partial {
 		t.Steps = min(d.partial, steps-s)
-		t.W = address(w, s*stepFloats)
-		t.Offsets = &d.offsets[s]
+		t.W, t.Offsets = address(w, s*stepFloats), &d.offsets[s]
 		t.Flags = 0
 		if s > 0 {
 			t.Flags = kernel.ConvAdd

@@ -240,3 +240,53 @@ func runeBytes(s string, r rune) int {
 	}
 	return utf8.RuneLen(r)
 }
+
+// Grouped puts a comma between each three digits from the right.
+func Grouped(digits, comma string) string {
+	var b strings.Builder
+	for i, c := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteString(comma)
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// Truncated returns the first n characters of s, all of them where n is negative.
+func Truncated(s string, n int) string {
+	if n < 0 || n >= utf8.RuneCountInString(s) {
+		return s
+	}
+	return s[:RuneOffset(s, int64(n))]
+}
+
+// RuneOffset returns at which byte rune number n of s begins.
+func RuneOffset(s string, n int64) int {
+	if IsASCII(s) {
+		return int(n)
+	}
+	for i := range s {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
+}
+
+// FloatJSON is json.dumps of a float.
+func FloatJSON(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "NaN"
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	}
+	return FloatRepr(f)
+}
+
+// IsDecimal reports what str.isdecimal asks of a character.
+func IsDecimal(r rune) bool { return unicode.Is(unicode.Nd, r) }

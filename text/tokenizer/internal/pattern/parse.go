@@ -544,24 +544,10 @@ func (p *parser) bracket(f *flags, depth int) (set, error) {
 			continue
 		}
 		if p.take("[:") {
-			end := strings.Index(p.src[p.pos:], ":]")
-			if end < 0 {
-				return nil, p.refuse("[: without :]")
+			named, err := p.class()
+			if err != nil {
+				return nil, err
 			}
-			name := strings.TrimPrefix(p.src[p.pos:p.pos+end], "^")
-			named, ok := posix[name]
-			if !ok {
-				if name != "alpha" && name != "alnum" && name != "digit" && name != "space" && name != "word" {
-					return nil, p.refuse("[:" + name + ":]")
-				}
-				var ranges []rune
-				ranges, _ = chars.Ranges(name)
-				named = ranges
-			}
-			if strings.HasPrefix(p.src[p.pos:], "^") {
-				named = named.not()
-			}
-			p.pos += end + 2
 			s = append(s, named...)
 			continue
 		}
@@ -586,15 +572,8 @@ func (p *parser) bracket(f *flags, depth int) (set, error) {
 		}
 		hi := lo
 		if p.peek("-") && !p.peek("-]") {
-			p.pos++
-			if p.peek("[") || p.peek("&&") {
-				return nil, p.refuse("- before a set")
-			}
-			if hi, several, err = p.member(f); err != nil {
+			if hi, err = p.rangeEnd(f, lo); err != nil {
 				return nil, err
-			}
-			if several != nil || hi < lo {
-				return nil, p.fail("bad range")
 			}
 		}
 		s = append(s, lo, hi)
@@ -613,6 +592,45 @@ func (p *parser) bracket(f *flags, depth int) (set, error) {
 		s = s.not()
 	}
 	return s, nil
+}
+
+// rangeEnd reads the end of a range of a set from its - on.
+func (p *parser) rangeEnd(f *flags, lo rune) (rune, error) {
+	p.pos++
+	if p.peek("[") || p.peek("&&") {
+		return 0, p.refuse("- before a set")
+	}
+	hi, several, err := p.member(f)
+	if err != nil {
+		return 0, err
+	}
+	if several != nil || hi < lo {
+		return 0, p.fail("bad range")
+	}
+	return hi, nil
+}
+
+// class reads a named set of POSIX after its [:.
+func (p *parser) class() (set, error) {
+	end := strings.Index(p.src[p.pos:], ":]")
+	if end < 0 {
+		return nil, p.refuse("[: without :]")
+	}
+	name := strings.TrimPrefix(p.src[p.pos:p.pos+end], "^")
+	named, ok := posix[name]
+	if !ok {
+		if name != "alpha" && name != "alnum" && name != "digit" && name != "space" && name != "word" {
+			return nil, p.refuse("[:" + name + ":]")
+		}
+		var ranges []rune
+		ranges, _ = chars.Ranges(name)
+		named = ranges
+	}
+	if strings.HasPrefix(p.src[p.pos:], "^") {
+		named = named.not()
+	}
+	p.pos += end + 2
+	return named, nil
 }
 
 // member reads one character of a set, or an escape that stands for several.
