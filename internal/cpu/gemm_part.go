@@ -162,7 +162,8 @@ func (p *gemmPart[T]) panel(first, end, j, k0, k1 int, room []T, fresh bool) {
 			b.Ahead, b.Jump = next.at+uintptr(16*tile*next.apart), next.apart-each
 		}
 		if columns < p.columns {
-			p.edgeTile(i, rows, j, columns, k1-k0, k0 == 0, singles(left), lda, &b)
+			p.set.Multiply(rows, k1-k0, singles(left), lda, &b, singles(p.edge), p.columns, simd.Store, nil)
+			p.addTile(i, rows, j, columns, k0 == 0, p.edge)
 			continue
 		}
 		switch mode {
@@ -174,14 +175,6 @@ func (p *gemmPart[T]) panel(first, end, j, k0, k1 int, room []T, fresh bool) {
 		at := (i-p.i0)*p.ldc + j - p.j0
 		p.set.Multiply(rows, k1-k0, singles(left), lda, &b, singles(p.c[at:]), p.ldc, mode, bias)
 	}
-}
-
-// edgeTile computes a tile that is cut off on the right.
-func (p *gemmPart[T]) edgeTile(
-	i, rows, j, columns, depth int, first bool, left []float32, lda int, b *simd.Panel,
-) {
-	p.set.Multiply(rows, depth, left, lda, b, singles(p.edge), p.columns, simd.Store, nil)
-	p.addTile(i, rows, j, columns, first, p.edge)
 }
 
 // addTile adds the sums of a tile that lie in a row of tiles as wide as columns of the set.

@@ -162,6 +162,7 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	depth := ops.RoundUp(k1-k0, unroll)
 	dst = dst[:ops.RoundUp(to-from, width)*depth]
 	clear(dst)
+	panels := spreadPanels[T]{dst, width, depth}
 	taps := g.taps()
 	channel, t := k0/taps, k0%taps
 	tap := [3]int{t / g.kernel[2] / g.kernel[1], t / g.kernel[2] % g.kernel[1], t % g.kernel[2]}
@@ -191,9 +192,9 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 			step := g.stride[2] * s.strides[2]
 			if half {
 				ops.LoadReal(buffer[:hi-lo], s.v, at, step)
-				spread(dst, buffer[:], width, r.at+lo, r.at+hi, 0, 1, k, depth)
+				panels.spread(buffer[:], 0, 1, r.at+lo, r.at+hi, k)
 			} else {
-				spread(dst, src, width, r.at+lo, r.at+hi, at, step, k, depth)
+				panels.spread(src, at, step, r.at+lo, r.at+hi, k)
 			}
 		}
 		for d := 2; d >= 0; d-- {
@@ -208,11 +209,17 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	}
 }
 
-// spread writes src[at], src[at+step], … to the lines [from, to) of packed panels of the given width, at depth k.
-func spread[T ops.Real](dst, src []T, width, from, to, at, step, k, depth int) {
+// spreadPanels are packed panels that are being written, of as many lines as width.
+type spreadPanels[T ops.Real] struct {
+	dst          []T
+	width, depth int
+}
+
+// spread writes src[at], src[at+step], … to the lines [from, to), at depth k.
+func (p spreadPanels[T]) spread(src []T, at, step, from, to, k int) {
 	for l := from; l < to; {
-		n := min(width-l%width, to-l)
-		line := dst[(l/width*depth+k)*width+l%width:][:n]
+		n := min(p.width-l%p.width, to-l)
+		line := p.dst[(l/p.width*p.depth+k)*p.width+l%p.width:][:n]
 		if step == 1 {
 			copy(line, src[at:at+n])
 		} else {
@@ -294,10 +301,10 @@ func addRow[T ops.Real](g *convolution, row, src []T, at, step int, taps []T) {
 		if first < 0 && lo == 0 || lo >= hi {
 			lo, hi = len(row), len(row)
 		}
-		addEdge(g, row, src, at, step, taps, k, 0, lo)
-		addThree(row[lo:hi], src, at+(first+lo*g.stride[2])*step, g.stride[2]*step, g.dilation[2]*step,
-			taps[k], taps[k+1], taps[k+2])
-		addEdge(g, row, src, at, step, taps, k, hi, len(row))
+		ends := edge[T]{g: g, row: row, src: src, at: at, step: step, taps: taps[k:][:3], first: first}
+		ends.add(0, lo)
+		addThree(row[lo:hi], src, at+(first+lo*g.stride[2])*step, g.stride[2]*step, g.dilation[2]*step, taps[k:][:3])
+		ends.add(hi, len(row))
 	}
 	for ; k < len(taps); k++ {
 		first := k*g.dilation[2] - g.padding[2]
@@ -310,22 +317,33 @@ func addRow[T ops.Real](g *convolution, row, src []T, at, step int, taps []T) {
 	}
 }
 
-// addEdge adds the taps k to k+2 to row[from:to], where some of them lie outside of the input.
-func addEdge[T ops.Real](g *convolution, row, src []T, at, step int, taps []T, k, from, to int) {
+// An edge is elements of a row for which some taps lie outside of the input.
+type edge[T ops.Real] struct {
+	g        *convolution
+	row, src []T
+	at, step int
+	taps     []T
+	first    int // where the first tap of the row's first element lies
+}
+
+// add adds the taps to row[from:to].
+func (e *edge[T]) add(from, to int) {
+	g := e.g
 	for i := from; i < to; i++ {
-		for t := k; t < k+3; t++ {
-			if x := i*g.stride[2] - g.padding[2] + t*g.dilation[2]; uint(x) < uint(g.in[2]) {
-				row[i] += T(taps[t] * src[at+x*step])
+		for t, w := range e.taps {
+			if x := i*g.stride[2] + e.first + t*g.dilation[2]; uint(x) < uint(g.in[2]) {
+				e.row[i] += T(w * e.src[e.at+x*e.step])
 			}
 		}
 	}
 }
 
 // addThree adds three taps to elements whose inputs are all there.
-func addThree[T ops.Real](row, src []T, at, step, apart int, w0, w1, w2 T) {
+func addThree[T ops.Real](row, src []T, at, step, apart int, taps []T) {
 	if len(row) == 0 {
 		return
 	}
+	w0, w1, w2 := taps[0], taps[1], taps[2]
 	if step == 1 {
 		n := len(row)
 		s0, s1, s2 := src[at:][:n], src[at+apart:][:n], src[at+2*apart:][:n]

@@ -32,6 +32,28 @@ const maxLines = 800
 // longFiles are allowed to be longer than maxLines, each for a reason.
 var longFiles = map[string]string{}
 
+// A function fits on a screen or two, and what takes more values than one remembers takes a struct.
+const (
+	maxFuncLines  = 80
+	maxFuncParams = 7
+)
+
+// largeFuncs are allowed to be longer, or to take more, each for a reason: "package function".
+var largeFuncs = map[string]string{
+	"internal/cpu gemm":              "the operands of BLAS's gemm, in its order",
+	"internal/cpu/kernel Dot":        "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel Gemm":       "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel Multiply":   "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel Few":        "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel Across":     "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel Map":        "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel AddRows":    "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel MapRows":    "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel NormRows":   "arguments of kernels in assembly are registers",
+	"internal/preprocess/jpeg eight": "the eight values of a transform, which stay in registers",
+	"models stepModel":               "the ports of a step and the closure that binds them are read together",
+}
+
 // vagueNames say nothing about what is inside.
 var vagueNames = []string{
 	"util", "utils", "common", "types", "helper", "helpers", "misc", "base", "shared", "lib",
@@ -41,6 +63,7 @@ var codeRules = []rule{
 	each("process", checkProcess),
 	{"panic", checkPanic},
 	each("length", checkLength),
+	{"function", checkFunctions},
 	each("names", checkNames),
 	each("marks", checkMarks),
 	{"package comment", checkPackageComment},
@@ -182,6 +205,43 @@ func checkLength(s *source) []string {
 	return nil
 }
 
+// checkFunctions finds functions that are too long or take too much. Tests are tables and steps, and may be long; functions
+// without a body are assembly.
+func checkFunctions(files []*source) []string {
+	var found []string
+	large := make(map[string]bool)
+	for _, s := range files {
+		if s.test || strings.HasPrefix(path.Base(s.path), "gen_") || ast.IsGenerated(s.file) {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			lines := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
+			params := f.Type.Params.NumFields()
+			if lines <= maxFuncLines && params <= maxFuncParams {
+				continue
+			}
+			name := s.dir + " " + f.Name.Name
+			large[name] = true
+			if largeFuncs[name] == "" {
+				found = append(found, s.at(f.Pos(), "%s has %d lines and %d parameters: shorten it, or say in largeFuncs why not",
+					f.Name.Name, lines, params))
+			}
+		}
+	}
+	for _, s := range files {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && largeFuncs[s.dir+" "+f.Name.Name] != "" && !large[s.dir+" "+f.Name.Name] {
+				found = append(found, s.at(f.Pos(), "%s is no longer an exception", f.Name.Name))
+			}
+		}
+	}
+	return found
+}
+
 func checkNames(s *source) []string {
 	stem := strings.TrimSuffix(strings.TrimSuffix(path.Base(s.path), ".go"), "_test")
 	names := append(strings.Split(s.dir, "/"), s.file.Name.Name, stem)
@@ -297,6 +357,18 @@ var codeViolations = []violation{
 		"plan/a.go": "package plan" + strings.Repeat("\n", maxLines+1),
 	}, []string{"plan/a.go:1: 801 lines"}},
 
+	{"function", "short, a test, or assembly", map[string]string{
+		"plan/a.go":      "package plan\nfunc f(a, b, c, d, e, f, g int) {" + strings.Repeat("\n", maxFuncLines-1) + "}",
+		"plan/a_test.go": "package plan\nfunc g() {" + strings.Repeat("\n", maxFuncLines) + "}",
+		"plan/gen_b.go":  "package plan\nfunc h() {" + strings.Repeat("\n", maxFuncLines) + "}",
+		"plan/c.go":      "package plan\nfunc i(a, b, c, d, e, f, g, h int)",
+	}, nil},
+	{"function", "long, or of many parameters", map[string]string{
+		"plan/a.go":         "package plan\nfunc f() {" + strings.Repeat("\n", maxFuncLines) + "}",
+		"plan/b.go":         "package plan\nfunc (t T) g(a, b, c, d, e int, f, g, h string) {}",
+		"internal/cpu/c.go": "package cpu\nfunc gemm() {}",
+	}, []string{"plan/a.go:2: f has 81 lines and 0 parameters", "plan/b.go:2: g has 1 lines and 8", "gemm is no longer an exception"}},
+
 	{"names", "what is inside", map[string]string{"plan/lifetimes.go": "package plan", "plan/commonest.go": "package plan"}, nil},
 	{"names", "nothing", map[string]string{
 		"plan/types.go":         "package plan",
@@ -322,6 +394,27 @@ var codeViolations = []violation{
 		"tensor/a.go":         "// Tensors and so on.\npackage tensor",
 		"cmd/optimem/main.go": "// Package main is the program.\npackage main",
 	}, []string{"cmd/optimem has no package comment", "plan has no", "tensor has no"}},
+}
+
+// TestLargeFuncsExist: an exception that names no function protects nothing.
+func TestLargeFuncsExist(t *testing.T) {
+	files, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := make(map[string]bool)
+	for _, s := range files {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				there[s.dir+" "+f.Name.Name] = true
+			}
+		}
+	}
+	for name, reason := range largeFuncs {
+		if !there[name] || reason == "" {
+			t.Errorf("largeFuncs: %s (%q) is not there, or has no reason", name, reason)
+		}
+	}
 }
 
 // An exception that names no file protects nothing.

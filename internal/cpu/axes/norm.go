@@ -260,6 +260,7 @@ func (t *normedGroups) Run(from, to int) {
 	index, inner := ops.IntsIn(rooms[0][:], group.Rank), ops.IntsIn(rooms[1][:], t.pixels.Rank)
 	buffer := ops.NewBlockBuffer()
 	part := ops.BlockOf[float64](buffer)[:ops.Chunk]
+	planes := planeScaling{x: x, out: t.out, pixels: &t.pixels, index: inner, room: part}
 	for i := from; i < to; i++ {
 		first := x.Layout.Offset + i/groups*x.Layout.Strides[0] + i%groups*channels*x.Layout.Strides[1]
 		var shift, scale float64
@@ -272,29 +273,35 @@ func (t *normedGroups) Run(from, to int) {
 			gain := affine(scale, t.w, nil, i%groups*channels+ch)
 			add := affine(0, nil, t.b, i%groups*channels+ch)
 			at, to := first+ch*x.Layout.Strides[1], (i*channels+ch)*t.pixels.Size
-			scalePlane(x, t.out, &t.pixels, inner, part, at, to, shift, gain, add)
+			planes.scale(at, to, shift, gain, add)
 		}
 	}
 	ops.BlockBuffers.Put(buffer)
 }
 
-// scalePlane: out = (x − shift) × gain + add for the elements that pixels walks from first.
-func scalePlane(
-	x, out ops.View, pixels *ops.Walk, index []int, room []float64, first, to int, shift, gain, add float64,
-) {
-	if x.DType == tensor.Float32 && pixels.Rank == 0 && pixels.Stride == 1 {
-		src := ops.Elements[float32](x)[first:][:pixels.Size]
-		dst := ops.Elements[float32](out)[to:][:pixels.Size]
+// A planeScaling scales planes of x, which pixels walks; index and room are memory for that.
+type planeScaling struct {
+	x, out ops.View
+	pixels *ops.Walk
+	index  []int
+	room   []float64
+}
+
+// scale: out = (x − shift) × gain + add for the plane whose first element is given, to those of out from to on.
+func (p *planeScaling) scale(first, to int, shift, gain, add float64) {
+	if p.x.DType == tensor.Float32 && p.pixels.Rank == 0 && p.pixels.Stride == 1 {
+		src := ops.Elements[float32](p.x)[first:][:p.pixels.Size]
+		dst := ops.Elements[float32](p.out)[to:][:p.pixels.Size]
 		for i, v := range src {
 			dst[i] = float32((float64(v)-shift)*gain + add)
 		}
 		return
 	}
-	eachChunk(x, pixels, first, index, room, func(part []float64) {
+	eachChunk(p.x, p.pixels, first, p.index, p.room, func(part []float64) {
 		for i, v := range part {
 			part[i] = (v-shift)*gain + add
 		}
-		ops.StoreReal(out, to, part)
+		ops.StoreReal(p.out, to, part)
 		to += len(part)
 	})
 }
@@ -341,11 +348,12 @@ func (t *normedPlanes) Run(from, to int) {
 	var rooms [ops.MostDims]int
 	index, buffer := ops.IntsIn(rooms[:], t.pixels.Rank), ops.NewBlockBuffer()
 	part := ops.BlockOf[float64](buffer)[:ops.Chunk]
+	planes := planeScaling{x: x, out: t.out, pixels: &t.pixels, index: index, room: part}
 	for i := from; i < to; i++ {
 		n, ch := i/channels, i%channels
 		first := x.Layout.Offset + n*x.Layout.Strides[0] + ch*x.Layout.Strides[1]
 		add := affine(0, nil, t.add, ch)
-		scalePlane(x, t.out, &t.pixels, index, part, first, i*t.pixels.Size, t.mean[ch], t.gain[ch], add)
+		planes.scale(first, i*t.pixels.Size, t.mean[ch], t.gain[ch], add)
 	}
 	ops.BlockBuffers.Put(buffer)
 }

@@ -47,28 +47,36 @@ func (t *scanning) Run(from, to int) {
 	buffer := ops.NewBlockBuffer()
 	t.Each(from, to, func(line, first int) {
 		if ops.IsReal(t.x.DType) {
-			scan(t, line, first, ops.BlockOf[float64](buffer), t.start, t.floatStep, ops.LoadReal[float64], ops.StoreFloats)
+			s := scan[float64]{t.start, t.floatStep, ops.LoadReal[float64], ops.StoreFloats}
+			s.line(t, line, first, ops.BlockOf[float64](buffer))
 		} else {
-			scan(t, line, first, ops.BlockOf[int64](buffer), int64(t.start), t.intStep, ops.LoadInts, ops.StoreInts)
+			s := scan[int64]{int64(t.start), t.intStep, ops.LoadInts, ops.StoreInts}
+			s.line(t, line, first, ops.BlockOf[int64](buffer))
 		}
 	})
 	ops.BlockBuffers.Put(buffer)
 }
 
-func scan[T any](
-	t *scanning, line, first int, room []T, acc T, step func(a, b T) T, load func([]T, ops.View, int, int),
-	store func(ops.View, int, int, []T),
-) {
-	a := &t.Along
+// A scan is scanning in T: what is accumulated, how, and how elements are read and written.
+type scan[T any] struct {
+	acc   T
+	step  func(a, b T) T
+	load  func([]T, ops.View, int, int)
+	store func(ops.View, int, int, []T)
+}
+
+// line scans a line whose first element is given; room is for a part of it.
+func (s scan[T]) line(t *scanning, line, first int, room []T) {
+	a, acc := &t.Along, s.acc
 	to := a.First(line, a.N)
 	for k := 0; k < a.N; k += len(room) {
 		part := room[:min(len(room), a.N-k)]
-		load(part, t.x, first+k*a.Stride, a.Stride)
+		s.load(part, t.x, first+k*a.Stride, a.Stride)
 		for i, v := range part {
-			acc = step(acc, v)
+			acc = s.step(acc, v)
 			part[i] = acc
 		}
-		store(t.out, to+k*a.Inner, a.Inner, part)
+		s.store(t.out, to+k*a.Inner, a.Inner, part)
 	}
 }
 

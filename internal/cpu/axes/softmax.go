@@ -54,7 +54,7 @@ func (t *softmaxLines) Run(from, to int) {
 		return
 	}
 	t.Each(from, to, func(line, first int) {
-		softmaxLine(t.out, t.x, &t.Along, line, first, t.exp, t.logarithm, t.safe)
+		t.line(line, first)
 	})
 }
 
@@ -83,13 +83,14 @@ func softmaxRow(out, x []float32, safe bool) {
 	}
 }
 
-// softmaxLine computes a line of any float dtype and stride, the exponentials twice instead of keeping them.
-func softmaxLine(out, x ops.View, a *ops.Along, line, first int, exp func(float64) float64, logarithm, safe bool) {
+// line computes a line of any float dtype and stride, the exponentials twice instead of keeping them.
+func (t *softmaxLines) line(line, first int) {
+	a, out := &t.Along, t.out
 	var buf [ops.Chunk]float64
 	each := func(body func(i int, v float64)) {
 		for k := 0; k < a.N; k += ops.Chunk {
 			part := buf[:min(ops.Chunk, a.N-k)]
-			ops.LoadReal(part, x, first+k*a.Stride, a.Stride)
+			ops.LoadReal(part, t.x, first+k*a.Stride, a.Stride)
 			for i, v := range part {
 				body(k+i, v)
 			}
@@ -102,18 +103,18 @@ func softmaxLine(out, x ops.View, a *ops.Along, line, first int, exp func(float6
 		}
 	})
 	to := a.First(line, a.N)
-	if safe && math.IsInf(top, -1) {
+	if t.safe && math.IsInf(top, -1) {
 		each(func(i int, _ float64) { ops.StoreFloat(out, to+i*a.Inner, 0) })
 		return
 	}
 	var sum float64
-	each(func(_ int, v float64) { sum += exp(v - top) })
-	if logarithm {
+	each(func(_ int, v float64) { sum += t.exp(v - top) })
+	if t.logarithm {
 		shift := math.Log(sum)
 		each(func(i int, v float64) { ops.StoreFloat(out, to+i*a.Inner, v-top-shift) })
 		return
 	}
-	each(func(i int, v float64) { ops.StoreFloat(out, to+i*a.Inner, exp(v-top)/sum) })
+	each(func(i int, v float64) { ops.StoreFloat(out, to+i*a.Inner, t.exp(v-top)/sum) })
 }
 
 // ExpFast returns exp x with a relative error below 1e-8: for results of at most single precision.
