@@ -41,7 +41,8 @@ type Rates struct {
 
 // guesses are the rates of a small server without a GPU.
 var guesses = Rates{
-	FLOPs: 20e9, MemoryBytes: 8e9, OpSeconds: 2e-6, CopyBytes: 12e9, CopySeconds: 10e-6, DiskBytes: 1e9, ReadSeconds: 100e-6,
+	FLOPs: 20e9, MemoryBytes: 8e9, OpSeconds: 2e-6, CopyBytes: 12e9, CopySeconds: 10e-6, DiskBytes: 1e9,
+	ReadSeconds: 100e-6,
 	DecodeBytes: 2e9,
 }
 

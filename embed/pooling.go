@@ -144,7 +144,10 @@ func poolRoot(to, states []float32, width, from int) {
 
 // poolWeighted gives later tokens more weight: their place, from 1 on, of the whole text.
 func poolWeighted(to, states []float32, width, from int) {
-	sum(to, states, width, from, func(token int) float64 { return float64(token + 1) }, func(n float64) float64 { return n })
+	sum(
+		to, states, width, from, func(token int) float64 { return float64(token + 1) },
+		func(n float64) float64 { return n },
+	)
 }
 
 // sum adds up the states with weights, in float64, and divides by what divisor makes of the sum of the weights.

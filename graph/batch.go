@@ -311,7 +311,9 @@ func (a *batching) written(op *Op) error {
 		whole := Operand{Value: base.Value, Layout: base.Layout}
 		flat, err := find(tensor.Contiguous(base.Layout.Shape...), rows)
 		if err != nil || a.varies(whole, flat, a.rows) {
-			return fmt.Errorf("operand 0, %v, does not depend on the batch and differs from row to row", base.Layout.Shape)
+			return fmt.Errorf(
+				"operand 0, %v, does not depend on the batch and differs from row to row", base.Layout.Shape,
+			)
 		}
 	}
 	to, err := find(view, rows)

@@ -53,7 +53,8 @@ func Divide(g *Graph, second func(op int) bool) (sides [2]*Side, crossings []Cro
 	}
 	for _, u := range g.Updates {
 		for side, s := range d.sides {
-			if s.Values[u.State] != NoValue || d.at[u.Operand.Value] == side && d.sides[1-side].Values[u.State] == NoValue {
+			if s.Values[u.State] != NoValue ||
+				d.at[u.Operand.Value] == side && d.sides[1-side].Values[u.State] == NoValue {
 				s.Graph.Updates = append(s.Graph.Updates, StateUpdate{
 					State: d.value(side, u.State), Operand: d.operand(side, u.Operand),
 				})

@@ -67,7 +67,8 @@ var chainArgs = func() map[Kind]int {
 	args := map[Kind]int{"where": 3}
 	for n, kinds := range map[int][]Kind{
 		1: {
-			"abs", "neg", "relu", "sign", "square", "cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "reciprocal", "rsqrt",
+			"abs", "neg", "relu", "sign", "square", "cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "reciprocal",
+			"rsqrt",
 			"sigmoid", "sin", "sqrt", "tanh", "floor", "ceil", "round", "trunc", "gelu", "silu", "mish", "hardswish",
 			"hardsigmoid", "elu", "leaky_relu", "softplus", "clamp", "log_sigmoid", "hardshrink", "softshrink",
 		},

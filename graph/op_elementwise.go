@@ -27,26 +27,32 @@ var elementwiseOps = slices.Concat(
 	// above one minus which it clamps.
 	kindsOf(sameDType(1, isFloat),
 		"acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "erfinv",
-		"exp", "exp2", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p", "log2", "logit", "ndtr", "reciprocal",
+		"exp", "exp2", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p", "log2", "logit", "ndtr",
+		"reciprocal",
 		"round", "rsqrt", "sigmoid", "sin", "sinc", "sinh", "sqrt", "tan", "tanh", "trunc"),
 	// Functions of torch.special under its names; trigamma is the derivative of digamma.
 	kindsOf(sameDType(1, isFloat),
-		"bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "entr", "erfcx", "i0", "i0e", "i1", "i1e", "log_ndtr", "ndtri",
+		"bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "entr", "erfcx", "i0", "i0e", "i1", "i1e", "log_ndtr",
+		"ndtri",
 		"spherical_bessel_j0", "trigamma"),
 	// Activations. gelu has attribute "approximate" ("none" or "tanh"); elu "alpha", "scale" and "input_scale"; leaky_relu
 	// "slope"; softplus "beta" and "threshold"; hardshrink and softshrink "lambda"; clamp "min" and "max" (infinite for
 	// none, NaN makes all NaN); nan_to_num "nan", "posinf" and "neginf".
 	kindsOf(sameDType(1, isFloat),
-		"gelu", "silu", "mish", "hardswish", "hardsigmoid", "elu", "leaky_relu", "log_sigmoid", "softplus", "hardshrink",
+		"gelu", "silu", "mish", "hardswish", "hardsigmoid", "elu", "leaky_relu", "log_sigmoid", "softplus",
+		"hardshrink",
 		"softshrink", "clamp", "nan_to_num"),
 	// Two operands of any real dtype. add is In[0] + alpha × In[1] and sub In[0] − alpha × In[1], where attribute "alpha"
 	// is 1 if absent and 1 for integers. Integers wrap; div_floor, div_trunc, remainder and fmod of integers fail on a
 	// divisor of zero while running.
-	kindsOf(sameDType(2, isInteger, isFloat), "add", "sub", "mul", "div_floor", "div_trunc", "remainder", "fmod", "pow"),
+	kindsOf(
+		sameDType(2, isInteger, isFloat), "add", "sub", "mul", "div_floor", "div_trunc", "remainder", "fmod", "pow",
+	),
 	kindsOf(sameDType(2, isInteger, isFloat, isBool), "maximum", "minimum", "fmax", "fmin", "heaviside"),
 	// Two operands of a float dtype. prelu is In[0] where positive, else In[0] × In[1]; glu is In[0] × sigmoid(In[1]).
 	kindsOf(sameDType(2, isFloat),
-		"div", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "logaddexp2", "xlogy", "xlog1py", "zeta", "prelu", "glu"),
+		"div", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "logaddexp2", "xlogy", "xlog1py", "zeta",
+		"prelu", "glu"),
 	kindsOf(sameDType(2, isInteger, isBool), "bitwise_and", "bitwise_or", "bitwise_xor"),
 	// Shifts by less than zero or by more bits than there are leave no bit of the value.
 	kindsOf(sameDType(2, isInteger), "shift_left", "shift_right", "gcd", "lcm"),

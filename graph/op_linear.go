@@ -44,7 +44,9 @@ func wantOperands(in []Spec, least, most int) error {
 func sameDTypes(in []Spec) error {
 	for _, s := range in {
 		if s.DType != tensor.Invalid && s.DType != in[0].DType {
-			return fmt.Errorf("operands %v %v and %v %v have different dtypes", in[0].DType, in[0].Shape, s.DType, s.Shape)
+			return fmt.Errorf(
+				"operands %v %v and %v %v have different dtypes", in[0].DType, in[0].Shape, s.DType, s.Shape,
+			)
 		}
 	}
 	return nil

@@ -157,7 +157,8 @@ func peaksShape(in []Spec, _ Attrs) ([]Spec, error) {
 		return nil, err
 	}
 	maps, sizes := in[0].Shape, in[1].Shape
-	if len(maps) != 4 || maps[2] < 1 || maps[3] < 1 || !sizes.Equal(tensor.Shape{maps[0], 2}) || in[1].DType != tensor.Int64 ||
+	if len(maps) != 4 || maps[2] < 1 || maps[3] < 1 || !sizes.Equal(tensor.Shape{maps[0], 2}) ||
+		in[1].DType != tensor.Int64 ||
 		given(in, 2) && (len(in[2].Shape) != 0 || in[2].DType != tensor.Int64) {
 		return nil, mismatch(in)
 	}

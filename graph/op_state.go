@@ -94,8 +94,11 @@ func checkStates(kind Kind, in []Spec, ranks ...int) error {
 		return fmt.Errorf("a cache without states, or states without a cache")
 	case x[0] != 1:
 		return fmt.Errorf("states of %d sequences", x[0])
-	case in[cache].DType != tensor.Float32 || len(in[cache].Shape) == 0 || !in[cache].Shape[1:].Equal(StateShape(kind, shapes)):
-		return fmt.Errorf("a cache of %v %v for states of %v", in[cache].DType, in[cache].Shape, StateShape(kind, shapes))
+	case in[cache].DType != tensor.Float32 || len(in[cache].Shape) == 0 ||
+		!in[cache].Shape[1:].Equal(StateShape(kind, shapes)):
+		return fmt.Errorf(
+			"a cache of %v %v for states of %v", in[cache].DType, in[cache].Shape, StateShape(kind, shapes),
+		)
 	case in[cache+1].DType != tensor.Int64 || !in[cache+1].Shape.Equal(tensor.Shape{x[1], 2}):
 		return fmt.Errorf("states %v %v of %d rows", in[cache+1].DType, in[cache+1].Shape, x[1])
 	}

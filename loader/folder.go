@@ -154,7 +154,10 @@ func (o *opener) openAdapter() (*Checkpoint, error) {
 	}
 	i := slices.IndexFunc(adapterWeights, func(name string) bool { return isFile(filepath.Join(o.path, name)) })
 	if i < 0 {
-		return nil, fault.New(fault.ErrUnsupported, -1, "an adapter without weights: it has none of %s", strings.Join(adapterWeights, ", "))
+		return nil, fault.New(
+			fault.ErrUnsupported, -1, "an adapter without weights: it has none of %s",
+			strings.Join(adapterWeights, ", "),
+		)
 	}
 	path := filepath.Join(o.path, adapterWeights[i])
 	if err := checkInFolder(o.path, path); err != nil {
@@ -188,7 +191,9 @@ func (o *opener) readText(name string) ([]byte, error) {
 	}
 	defer file.Close()
 	if file.Size() > maxConfigBytes {
-		return nil, errorAt(path, "", fault.New(fault.ErrLimit, -1, "%d bytes, more than %d", file.Size(), maxConfigBytes))
+		return nil, errorAt(
+			path, "", fault.New(fault.ErrLimit, -1, "%d bytes, more than %d", file.Size(), maxConfigBytes),
+		)
 	}
 	if err := o.meter.Charge(file.Size()); err != nil {
 		return nil, errorAt(path, "", err)

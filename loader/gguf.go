@@ -173,10 +173,13 @@ func (o *opener) openSplit(ckpt *Checkpoint) error {
 	case count < 1 || count > int64(o.opts.Limits.Records) || number < 0 || number >= count:
 		return fault.New(fault.ErrFormat, -1, "number %d of a model in %d files", number, count)
 	case number > 0:
-		return fault.New(fault.ErrUnsupported, -1, "number %d of the %d files of a model: open the first", number+1, count)
+		return fault.New(
+			fault.ErrUnsupported, -1, "number %d of the %d files of a model: open the first", number+1, count,
+		)
 	case m == nil || m[2] != "00001" || m[3] != fmt.Sprintf("%05d", count):
 		return fault.New(fault.ErrUnsupported, -1,
-			"the first of the %d files of a model, whose name must end in -00001-of-%05d.gguf to find the others", count, count)
+			"the first of the %d files of a model, whose name must end in -00001-of-%05d.gguf to find the others",
+			count, count)
 	}
 	index := &shardIndex{}
 	for i := int64(2); i <= count; i++ {
@@ -196,7 +199,9 @@ func (o *opener) openSplit(ckpt *Checkpoint) error {
 		path := filepath.Join(filepath.Dir(o.path), index.files[i])
 		no, _ := GGUFInteger(s.Metadata, "split.no")
 		if n, _ := GGUFInteger(s.Metadata, "split.count"); s.Format != FormatGGUF || n != count || no != int64(i+1) {
-			return errorAt(path, "", fault.New(fault.ErrFormat, -1, "it is not number %d of the %d files of a model", i+2, count))
+			return errorAt(
+				path, "", fault.New(fault.ErrFormat, -1, "it is not number %d of the %d files of a model", i+2, count),
+			)
 		}
 		for _, w := range s.Weights {
 			if err := o.meter.Charge(mergedEntryCost); err != nil {

@@ -45,7 +45,9 @@ const (
 // returns the tree.
 func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module, error) {
 	if depth > f.o.opts.Limits.Depth {
-		return nil, fault.New(fault.ErrLimit, -1, "modules nested more than %d deep at %.100q", f.o.opts.Limits.Depth, path)
+		return nil, fault.New(
+			fault.ErrLimit, -1, "modules nested more than %d deep at %.100q", f.o.opts.Limits.Depth, path,
+		)
 	}
 	const moduleBytes = 300
 	state, _ := pickle.Dict(obj.State())
@@ -107,7 +109,8 @@ func notModule(child *pickle.Object) error {
 		return fault.New(fault.ErrFormat, -1, "child is not a module")
 	}
 	return fault.New(fault.ErrUnsupported, -1,
-		"%s is pickled in a form of its own, which only its code can read: save the state_dict, or export the model", child.Class())
+		"%s is pickled in a form of its own, which only its code can read: save the state_dict, or export the model",
+		child.Class())
 }
 
 // hooks lists what is called before and after forward, by class or function.
@@ -163,7 +166,9 @@ func (f *flattener) members(path string, v, transient any, depth int) ([]Member,
 			member.Weight = full
 		default:
 			if !pickle.IsNone(e.Value) {
-				return nil, errorAt(f.o.path, join(path, name), fault.New(fault.ErrFormat, -1, "parameter is not a tensor"))
+				return nil, errorAt(
+					f.o.path, join(path, name), fault.New(fault.ErrFormat, -1, "parameter is not a tensor"),
+				)
 			}
 		}
 		members = append(members, member)

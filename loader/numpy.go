@@ -88,7 +88,9 @@ func (a *ndarray) tensor() (*tensorValue, error) {
 	}
 	want, ok := tensor.MulBytes(n, int64(dtype.Size()))
 	if !ok || want != int64(len(a.data)) {
-		return nil, fault.New(fault.ErrFormat, -1, "numpy.ndarray: %d bytes for shape %v of %v", len(a.data), a.shape, dtype)
+		return nil, fault.New(
+			fault.ErrFormat, -1, "numpy.ndarray: %d bytes for shape %v of %v", len(a.data), a.shape, dtype,
+		)
 	}
 	layout := tensor.Contiguous(a.shape...)
 	if a.fortran {
@@ -158,7 +160,8 @@ func rebuildFromNumPy(g pickle.Global, args []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d, ok := pickle.AsGlobal(args[1]); ok && d.Module == "torch" && d.Name == "bfloat16" && t.dtype == tensor.Float32 {
+	if d, ok := pickle.AsGlobal(args[1]); ok && d.Module == "torch" && d.Name == "bfloat16" &&
+		t.dtype == tensor.Float32 {
 		// NumPy has no bfloat16, so PyTorch saves such tensors widened; narrowing them again loses nothing.
 		return array.bfloat16(t), nil
 	}

@@ -50,7 +50,8 @@ func placePacked(ckpt *Checkpoint, path string, original *packed.Source, e *pack
 	more := false
 	for i := range ckpt.Weights {
 		w := &ckpt.Weights[i]
-		if at := w.Span(); at.Source != storage.Source(original) || at.Offset >= e.Offset+e.Bytes || at.Offset+at.Bytes <= e.Offset {
+		if at := w.Span(); at.Source != storage.Source(original) || at.Offset >= e.Offset+e.Bytes ||
+			at.Offset+at.Bytes <= e.Offset {
 			continue
 		}
 		if len(names) == mostNamed {
@@ -63,7 +64,9 @@ func placePacked(ckpt *Checkpoint, path string, original *packed.Source, e *pack
 	if more {
 		record += ", …"
 	}
-	return &Error{Path: path, Record: record, Offset: e.Offset, Err: fault.New(fault.ErrFormat, e.Offset, "packed: %s", e.Reason)}
+	return &Error{
+		Path: path, Record: record, Offset: e.Offset, Err: fault.New(fault.ErrFormat, e.Offset, "packed: %s", e.Reason),
+	}
 }
 
 // PackedFile says what a file takes that [packed.Write] wrote, and what it stands for.

@@ -32,7 +32,9 @@ func (o *opener) refusePolyglot(src storage.Source, kind fileKind, unknown bool)
 		return fault.New(fault.ErrUnsupported, -1,
 			"a legacy tar checkpoint (torch ≤ 0.1.10): load and re-save it with a current PyTorch")
 	}
-	return o.problem("", fault.New(fault.ErrUnsafe, 0, "the file is a tar archive as well, which torch.load takes it for"))
+	return o.problem(
+		"", fault.New(fault.ErrUnsafe, 0, "the file is a tar archive as well, which torch.load takes it for"),
+	)
 }
 
 // refusePickle reports a file that is not a pickle here but runs when it is unpickled. It reads no further than the
@@ -53,7 +55,9 @@ func (o *opener) refusePickle(src storage.Source) error {
 	}
 	for _, g := range report.Globals {
 		if g.Class != pickle.Data {
-			return o.problem("", fault.New(fault.ErrUnsafe, g.Offset, "the file is a pickle as well: it names %v", g.Global))
+			return o.problem(
+				"", fault.New(fault.ErrUnsafe, g.Offset, "the file is a pickle as well: it names %v", g.Global),
+			)
 		}
 	}
 	return nil

@@ -155,7 +155,9 @@ func (x *exportedReader) payloads(folder, config, prefix string) error {
 	for _, p := range list {
 		rec, ok := x.archive.Lookup(folder + p.Path)
 		if !ok {
-			return errorAt(x.o.path, config, fault.New(fault.ErrFormat, -1, "%.100q has no record %.100q", p.Name, p.Path))
+			return errorAt(
+				x.o.path, config, fault.New(fault.ErrFormat, -1, "%.100q has no record %.100q", p.Name, p.Path),
+			)
 		}
 		switch {
 		case p.Pickled && p.Meta == nil:

@@ -209,7 +209,9 @@ func (r *safetensorsReader) coverage() error {
 	for _, run := range r.runs {
 		switch {
 		case run.begin < end:
-			return fault.New(fault.ErrFormat, r.begin+run.begin, "the tensor %.100q overlaps the one before it", run.name)
+			return fault.New(
+				fault.ErrFormat, r.begin+run.begin, "the tensor %.100q overlaps the one before it", run.name,
+			)
 		case run.begin > end:
 			return fault.New(fault.ErrFormat, r.begin+end, "a hole of %d bytes before the tensor %.100q",
 				run.begin-end, run.name)

@@ -138,7 +138,9 @@ func (f *findings) noteGlobals(record string, uses []pickle.Use) {
 		case pickle.Refused:
 			class = "refused"
 		}
-		f.globals = append(f.globals, GlobalUse{Record: record, Name: u.Global.String(), Offset: u.Offset, Class: class})
+		f.globals = append(
+			f.globals, GlobalUse{Record: record, Name: u.Global.String(), Offset: u.Offset, Class: class},
+		)
 	}
 }
 

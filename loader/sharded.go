@@ -102,7 +102,9 @@ func (o *opener) readIndex(src storage.Source) (*shardIndex, error) {
 		err = d.End()
 	}
 	if err == nil && !mapped {
-		err = fault.New(fault.ErrUnsupported, -1, "a JSON file without a weight_map: not the index of a sharded checkpoint")
+		err = fault.New(
+			fault.ErrUnsupported, -1, "a JSON file without a weight_map: not the index of a sharded checkpoint",
+		)
 	}
 	return x, err
 }
@@ -187,7 +189,9 @@ func (o *opener) openShard(ctx context.Context, folder, file string) (*Checkpoin
 	case err != nil:
 		return c, errorAt(path, "", err)
 	case c.Module != nil || c.Program != nil:
-		return c, errorAt(path, "", fault.New(fault.ErrUnsupported, -1, "a shard that is a whole model, not a state dict"))
+		return c, errorAt(
+			path, "", fault.New(fault.ErrUnsupported, -1, "a shard that is a whole model, not a state dict"),
+		)
 	}
 	return c, nil
 }
@@ -238,12 +242,16 @@ func (o *opener) mergeShards(ckpt *Checkpoint, x *shardIndex, shards []*Checkpoi
 			}
 			want, mapped := x.shards[name]
 			if mapped && want < 0 {
-				return errorAt(shardPath, name, fault.New(fault.ErrFormat, -1, "the shard %s holds it too", x.files[^want]))
+				return errorAt(
+					shardPath, name, fault.New(fault.ErrFormat, -1, "the shard %s holds it too", x.files[^want]),
+				)
 			}
 			if !mapped {
 				unmapped.add(name)
 			} else if want != i {
-				return errorAt(shardPath, name, fault.New(fault.ErrFormat, -1, "the index says that %s holds it", x.files[want]))
+				return errorAt(
+					shardPath, name, fault.New(fault.ErrFormat, -1, "the index says that %s holds it", x.files[want]),
+				)
 			}
 			x.shards[name] = ^i
 			return nil

@@ -14,7 +14,9 @@ func openFile(path string) (*storage.File, error) {
 	file, err := storage.Open(path)
 	var other *storage.NotRegularError
 	if errors.As(err, &other) {
-		err = &Error{Path: path, Offset: -1, Err: fault.New(fault.ErrUnsupported, -1, "%s, not a regular file", other.Kind)}
+		err = &Error{
+			Path: path, Offset: -1, Err: fault.New(fault.ErrUnsupported, -1, "%s, not a regular file", other.Kind),
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -105,7 +105,9 @@ func (l *legacyReader) persistent(id any) (any, error) {
 		root = &legacyStorage{torchStorage: *s}
 		l.storages[s.key] = root
 	} else if root.bytes != s.bytes {
-		return nil, fault.New(fault.ErrFormat, -1, "storage %.40q is declared as %d and as %d bytes", s.key, root.bytes, s.bytes)
+		return nil, fault.New(
+			fault.ErrFormat, -1, "storage %.40q is declared as %d and as %d bytes", s.key, root.bytes, s.bytes,
+		)
 	}
 	if view != nil { // (key, offset, size), in elements
 		first, ok1 := pickle.Int(view[1])
@@ -139,7 +141,9 @@ func (l *legacyReader) place(keys any) error {
 		key, ok := pickle.String(k)
 		root, known := l.storages[key]
 		if !ok || !known {
-			return errorAt(l.o.path, "storage keys", fault.New(fault.ErrFormat, l.off, "storage %.40q belongs to no tensor", key))
+			return errorAt(
+				l.o.path, "storage keys", fault.New(fault.ErrFormat, l.off, "storage %.40q belongs to no tensor", key),
+			)
 		}
 		if root.placed {
 			return errorAt(l.o.path, key, fault.New(fault.ErrFormat, l.off, "storage comes twice"))

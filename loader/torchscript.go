@@ -316,7 +316,9 @@ type scriptTree struct {
 func (t *scriptTree) value(path string, v any, depth int) (script.Value, error) {
 	o := t.archive.o
 	if depth > o.opts.Limits.Depth {
-		return nil, fault.New(fault.ErrLimit, -1, "objects nested more than %d deep at %.100q", o.opts.Limits.Depth, path)
+		return nil, fault.New(
+			fault.ErrLimit, -1, "objects nested more than %d deep at %.100q", o.opts.Limits.Depth, path,
+		)
 	}
 	const valueBytes = 96
 	if err := o.meter.Charge(valueBytes + int64(len(path))); err != nil {

@@ -118,7 +118,9 @@ func (o *opener) openTorchZip(ckpt *Checkpoint, a *ziparchive.Archive, top strin
 	}
 	for _, r := range a.Records() {
 		if strings.HasSuffix(r.Name, ".pkl") && r.Name != top+"data.pkl" {
-			if err := o.problem(r.Name, fault.New(fault.ErrUnsafe, -1, "a pickle that no torch.save writes")); err != nil {
+			if err := o.problem(
+				r.Name, fault.New(fault.ErrUnsafe, -1, "a pickle that no torch.save writes"),
+			); err != nil {
 				return err
 			}
 		}

@@ -136,7 +136,9 @@ func (r *Report) Text(detail Detail) string {
 			fmt.Fprintf(&b, " of a budget of %s", ascii.FormatSize(d.BudgetBytes))
 		}
 		if d.DriverBytes > 0 {
-			fmt.Fprintf(&b, "; the driver counts %s besides, its context and other processes", ascii.FormatSize(d.DriverBytes))
+			fmt.Fprintf(
+				&b, "; the driver counts %s besides, its context and other processes", ascii.FormatSize(d.DriverBytes),
+			)
 		}
 		b.WriteString("\n")
 		if len(d.Storages)+len(d.Rest) > 0 || d.HeldBytes > 0 {
@@ -148,7 +150,8 @@ func (r *Report) Text(detail Detail) string {
 
 func (d *Device) table(detail Detail) *ascii.Table {
 	t := ascii.NewTable(
-		ascii.Left("storage"), ascii.Left("kind"), ascii.Left("shape"), ascii.Left("dtype"), ascii.Right("bytes"), ascii.Right("used"),
+		ascii.Left("storage"), ascii.Left("kind"), ascii.Left("shape"), ascii.Left("dtype"), ascii.Right("bytes"),
+		ascii.Right("used"),
 	)
 	list := d.Storages
 	var more Storage

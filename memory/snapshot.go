@@ -71,7 +71,8 @@ func (s *snapshot) arena(bytes int64) *arena {
 
 func (s *snapshot) event(action string, address, bytes int64, frames list) {
 	s.trace = append(s.trace, dict{
-		{"action", action}, {"addr", address}, {"size", bytes}, {"stream", int64(0)}, {"time_us", int64(s.seconds * 1e6)},
+		{"action", action}, {"addr", address}, {"size", bytes}, {"stream", int64(0)},
+		{"time_us", int64(s.seconds * 1e6)},
 		{"frames", frames},
 	})
 }
@@ -167,7 +168,9 @@ func (s *snapshot) takeTenant(a *arena, t plan.Tenant) {
 
 // stays marks what stays as in use: bytes that several weights share are the first one's.
 func (s *snapshot) stays(a *arena, all []extent) {
-	slices.SortStableFunc(all, func(x, y extent) int { return cmp.Or(cmp.Compare(x.low, y.low), cmp.Compare(y.high, x.high)) })
+	slices.SortStableFunc(
+		all, func(x, y extent) int { return cmp.Or(cmp.Compare(x.low, y.low), cmp.Compare(y.high, x.high)) },
+	)
 	var end int64
 	for i := range all {
 		x := &all[i]
@@ -212,7 +215,8 @@ func (s *snapshot) segments() list {
 		add := func(low, bytes int64, state string, frames list) {
 			if bytes > 0 {
 				blocks = append(blocks, dict{
-					{"address", a.address + low}, {"size", bytes}, {"requested_size", bytes}, {"state", state}, {"frames", frames},
+					{"address", a.address + low}, {"size", bytes}, {"requested_size", bytes}, {"state", state},
+					{"frames", frames},
 				})
 			}
 		}
@@ -224,8 +228,10 @@ func (s *snapshot) segments() list {
 		}
 		add(end, a.bytes-end, "inactive", list{})
 		all = append(all, dict{
-			{"device", s.device}, {"address", a.address}, {"total_size", a.bytes}, {"allocated_size", active}, {"active_size", active},
-			{"requested_size", active}, {"stream", int64(0)}, {"segment_type", "large"}, {"segment_pool_id", pair{int64(0), int64(0)}},
+			{"device", s.device}, {"address", a.address}, {"total_size", a.bytes}, {"allocated_size", active},
+			{"active_size", active},
+			{"requested_size", active}, {"stream", int64(0)}, {"segment_type", "large"},
+			{"segment_pool_id", pair{int64(0), int64(0)}},
 			{"is_expandable", false}, {"frames", list{}}, {"blocks", blocks},
 		})
 	}

@@ -138,12 +138,18 @@ func Bytes(path string) (int64, error) {
 // another name beside it and renamed once all is on the disk: when Write fails or ctx is done, nothing is left. Each
 // block is read back from what was encoded and compared with the original.
 func Write(ctx context.Context, from, to string, o Options) (*Report, error) {
-	return copyAll(ctx, from, to, o, func(ctx context.Context, f *file, to *os.File) (File, error) { return packFile(ctx, f, to, o) })
+	return copyAll(
+		ctx, from, to, o,
+		func(ctx context.Context, f *file, to *os.File) (File, error) { return packFile(ctx, f, to, o) },
+	)
 }
 
 // Restore makes the original of a packed file or folder, in the same way. Files that are not packed are copied.
 func Restore(ctx context.Context, from, to string, o Options) (*Report, error) {
-	return copyAll(ctx, from, to, o, func(ctx context.Context, f *file, to *os.File) (File, error) { return restoreFile(ctx, f, to, o) })
+	return copyAll(
+		ctx, from, to, o,
+		func(ctx context.Context, f *file, to *os.File) (File, error) { return restoreFile(ctx, f, to, o) },
+	)
 }
 
 // CheckNew refuses what exists, with an [fs.ErrExist].
@@ -275,7 +281,9 @@ func packFile(ctx context.Context, f *file, to *os.File, o Options) (File, error
 		made.Stats = packed.Stats{Bytes: source.Size(), PackedBytes: source.Size(), AsIsBytes: source.Size()}
 		return made, copyFile(ctx, f.path, to, o.Progress)
 	}
-	if made.Stats, err = packed.Write(ctx, source, to, packed.Options{Threads: o.Threads, Progress: o.Progress}); err != nil {
+	if made.Stats, err = packed.Write(
+		ctx, source, to, packed.Options{Threads: o.Threads, Progress: o.Progress},
+	); err != nil {
 		return made, err
 	}
 	if err := source.Unchanged(); err != nil {

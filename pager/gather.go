@@ -127,7 +127,9 @@ func (g *Pager) readRows(ctx context.Context, x *gather, out []byte) error {
 		return err
 	}
 	for id := range x.first {
-		g.stats.ReadBytes += storage.Extent{Source: x.Weight.Extent.Source, Offset: from(id), Bytes: x.rowBytes}.StoredBytes()
+		g.stats.ReadBytes += storage.Extent{
+			Source: x.Weight.Extent.Source, Offset: from(id), Bytes: x.rowBytes,
+		}.StoredBytes()
 	}
 	for i, id := range x.index {
 		if k := x.first[id]; k != i {

@@ -142,8 +142,9 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	}
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{
-			Group: k, Path: group.Name(), LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute, SwapStall: swapped,
-			Begin: waits, Arrived: begin, End: end,
+			Group: k, Path: group.Name(), LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute,
+			SwapStall: swapped,
+			Begin:     waits, Arrived: begin, End: end,
 		})
 	}
 	g.tellLoads()
@@ -252,7 +253,8 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 			}
 			op = -1 // a panic of the observer is none of the op
 			g.opts.Observe(Event{
-				Kind: OpDone, Group: k, Op: i, Path: p.launch.Op.Path, OpKind: p.launch.Op.Kind, Instance: instance, Took: took,
+				Kind: OpDone, Group: k, Op: i, Path: p.launch.Op.Path, OpKind: p.launch.Op.Kind, Instance: instance,
+				Took:  took,
 				Begin: begin, End: time.Now(),
 			})
 			continue

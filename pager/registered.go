@@ -23,7 +23,8 @@ func (g *Pager) register(p *plan.Plan) {
 				continue
 			}
 			mem := from.Memory()
-			if len(mem) == 0 || g.opts.HostBytes > 0 && g.stats.RegisteredBytes+int64(len(mem))+p.HostBytes() > g.opts.HostBytes {
+			if len(mem) == 0 ||
+				g.opts.HostBytes > 0 && g.stats.RegisteredBytes+int64(len(mem))+p.HostBytes() > g.opts.HostBytes {
 				continue
 			}
 			if g.registered == nil {

@@ -35,7 +35,8 @@ func (g *Pager) fit(p *plan.Plan) bool {
 		if !g.copied(group) {
 			continue
 		}
-		if n == len(c.groups) || c.groups[n].offset != group.CopyOffset || !slices.Equal(c.groups[n].spans, group.Spans) {
+		if n == len(c.groups) || c.groups[n].offset != group.CopyOffset ||
+			!slices.Equal(c.groups[n].spans, group.Spans) {
 			return false
 		}
 		n++

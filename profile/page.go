@@ -63,7 +63,8 @@ func (r *Report) WriteHTML(w io.Writer, title string, v View) error {
 
 func (r *Report) node(n *node, v View, depth int) *pageNode {
 	x := &pageNode{
-		Name: shown(n.name), Title: shown(n.Path), Bar: share(n.Seconds, r.Seconds), Wait: share(n.StallSeconds, r.Seconds),
+		Name: shown(n.name), Title: shown(n.Path), Bar: share(n.Seconds, r.Seconds),
+		Wait: share(n.StallSeconds, r.Seconds),
 		Open: depth < 2 && n.repeats == 0,
 	}
 	for _, c := range v.Columns {

@@ -188,7 +188,8 @@ func (p *Profile) index(made *plan.Plan) *indexed {
 	g := made.Lowered.Graph
 	n := len(g.Ops)
 	x := &indexed{
-		Plan: made, paths: make([]string, n), called: make([]string, n), flops: make([]float64, n), bytes: make([]float64, n),
+		Plan: made, paths: make([]string, n), called: make([]string, n), flops: make([]float64, n),
+		bytes: make([]float64, n),
 		peaks: make([]int64, n), seconds: p.opts.Rates.WithGuesses().GraphSeconds(made.Lowered, p.opts.Ops),
 	}
 	for i, h := range made.Holdings() {

@@ -61,7 +61,8 @@ type Module struct {
 // newReport sums modules up over those in them.
 func newReport(c *counts, rates cost.Rates) *Report {
 	r := &Report{
-		Device: c.device, Passes: c.passes, Instances: c.instances, Exact: c.exact, PeakBytes: c.takenBytes, Modules: []Module{},
+		Device: c.device, Passes: c.passes, Instances: c.instances, Exact: c.exact, PeakBytes: c.takenBytes,
+		Modules: []Module{},
 	}
 	if c.passes == 0 {
 		return r
@@ -360,7 +361,9 @@ func (r *Report) Summary() string {
 	if r.Passes == 0 {
 		return "no pass so far"
 	}
-	text := fmt.Sprintf("%d passes on %s, %s each, %s moved", r.Passes, r.Device, duration(r.Seconds), ascii.FormatSize(r.MovedBytes))
+	text := fmt.Sprintf(
+		"%d passes on %s, %s each, %s moved", r.Passes, r.Device, duration(r.Seconds), ascii.FormatSize(r.MovedBytes),
+	)
 	if !r.Exact {
 		text += "; modules of one group share its time as planned"
 	}

@@ -135,7 +135,9 @@ func (s *File) readError(err error, n int, off int64) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 		if info, statErr := s.file.Stat(); statErr == nil && info.Size() < s.size {
-			err = fmt.Errorf("the file has shrunk from %d to %d bytes since it was opened: %w", s.size, info.Size(), err)
+			err = fmt.Errorf(
+				"the file has shrunk from %d to %d bytes since it was opened: %w", s.size, info.Size(), err,
+			)
 		}
 	}
 	var inner *fs.PathError

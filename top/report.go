@@ -73,9 +73,11 @@ func sessionRow(name string, m optimem.Metrics) Row {
 	return Row{
 		Name: name, Kind: "session", PeakBytes: m.PeakBytes, HostBytes: m.HostBytes,
 		HeldBytes:   m.HeldBytes,
-		WeightBytes: m.WeightBytes, CacheBytes: m.CacheBytes, RingBytes: m.RingBytes, ActivationBytes: m.ActivationBytes, WorkBytes: m.WorkBytes,
+		WeightBytes: m.WeightBytes, CacheBytes: m.CacheBytes, RingBytes: m.RingBytes,
+		ActivationBytes: m.ActivationBytes, WorkBytes: m.WorkBytes,
 		Calls: m.Calls, Passes: m.Runs, LoadedBytes: m.LoadedBytes, MovedBytes: m.MovedBytes,
-		PassingSeconds: m.Passing.Seconds(), ComputeSeconds: m.Compute.Seconds(), StallSeconds: m.Stall.Seconds(), Replans: m.Replans,
+		PassingSeconds: m.Passing.Seconds(), ComputeSeconds: m.Compute.Seconds(), StallSeconds: m.Stall.Seconds(),
+		Replans: m.Replans,
 	}
 }
 

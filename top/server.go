@@ -181,7 +181,10 @@ func (s *Server) Report() *Report {
 	entries := slices.Clone(s.entries)
 	s.mu.Unlock()
 	now := time.Now()
-	r := &Report{PID: os.Getpid(), Program: filepath.Base(os.Args[0]), At: now, Seconds: now.Sub(s.began).Seconds(), Rows: []Row{}}
+	r := &Report{
+		PID: os.Getpid(), Program: filepath.Base(os.Args[0]), At: now, Seconds: now.Sub(s.began).Seconds(),
+		Rows: []Row{},
+	}
 	for _, e := range entries {
 		r.Rows = append(r.Rows, e.rows()...)
 	}

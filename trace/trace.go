@@ -105,8 +105,9 @@ const maxPending = 4
 // New returns a trace that writes to w. Its events are complete once Close was called.
 func New(w io.Writer) *Trace {
 	t := &Trace{
-		w: bufio.NewWriterSize(w, 1<<16), began: time.Now(), lanes: make(map[laneKey]*lane), processes: make(map[int]bool),
-		plans: recent.New[*plan.Plan, *drawn](maxPlans),
+		w: bufio.NewWriterSize(w, 1<<16), began: time.Now(), lanes: make(map[laneKey]*lane),
+		processes: make(map[int]bool),
+		plans:     recent.New[*plan.Plan, *drawn](maxPlans),
 	}
 	_, _ = t.w.WriteString(`{"displayTimeUnit":"ns","traceEvents":[`) // an error stays until Close
 	return t
@@ -164,7 +165,9 @@ func (t *Trace) plan(p *plan.Plan) *drawn {
 	if d, ok := t.plans.Get(p); ok {
 		return d
 	}
-	d := &drawn{Plan: p, holdings: p.Holdings(), most: make([]int, len(p.Groups)), groups: make([]pending, len(p.Groups))}
+	d := &drawn{
+		Plan: p, holdings: p.Holdings(), most: make([]int, len(p.Groups)), groups: make([]pending, len(p.Groups)),
+	}
 	for k := range p.Groups {
 		g := &p.Groups[k]
 		d.most[k] = g.First
@@ -221,7 +224,8 @@ func (t *Trace) group(d *drawn, e pager.Event) {
 	t.memory(process, &d.holdings[d.most[e.Group]], begin)
 	to := t.slice(process, compute, nameOf(e.Path), begin, e.End, args{
 		{"group", int64(e.Group)}, {"ops", int64(g.End - g.First)}, {"loaded_bytes", e.LoadedBytes},
-		{"expected_us", g.Seconds * 1e6 * float64(max(d.Instances, 1))}, {"stall_us", float64(e.Stall.Nanoseconds()) / 1e3},
+		{"expected_us", g.Seconds * 1e6 * float64(max(d.Instances, 1))},
+		{"stall_us", float64(e.Stall.Nanoseconds()) / 1e3},
 	}.swaps(d.Plan, g, e.SwapStall))
 	if x := &d.groups[e.Group]; len(x.loads) > 0 {
 		t.flow("f", x.loads[0].flow, to)
@@ -251,7 +255,8 @@ func (t *Trace) op(d *drawn, e pager.Event) {
 	process := processOf(&d.Groups[e.Group])
 	t.memory(process, &d.holdings[e.Op], e.Begin)
 	t.slice(process, ops, string(e.OpKind), e.Begin, e.End, args{
-		{"path", e.Path}, {"op", int64(e.Op)}, {"instance", int64(e.Instance)}, {"took_us", float64(e.Took.Nanoseconds()) / 1e3},
+		{"path", e.Path}, {"op", int64(e.Op)}, {"instance", int64(e.Instance)},
+		{"took_us", float64(e.Took.Nanoseconds()) / 1e3},
 		{"source", d.Lowered.Graph.Ops[e.Op].Source},
 	})
 }
@@ -262,7 +267,9 @@ func (t *Trace) load(d *drawn, e pager.Event) {
 		return
 	}
 	process := processOf(&d.Groups[e.Group])
-	more := args{{"group", int64(e.Group)}, {"bytes", e.LoadedBytes}, {"expected_us", d.Groups[e.Group].LoadSeconds * 1e6}}
+	more := args{
+		{"group", int64(e.Group)}, {"bytes", e.LoadedBytes}, {"expected_us", d.Groups[e.Group].LoadSeconds * 1e6},
+	}
 	t.flows++
 	step := "s"
 	var at arrow

@@ -79,8 +79,9 @@ func makeFolder(args []string) error {
 	config, err := json.MarshalIndent(map[string]any{
 		"architectures": []string{class}, "model_type": kind, "hidden_size": s.hidden, "num_hidden_layers": s.layers,
 		"num_attention_heads": s.heads, "num_key_value_heads": s.keyHeads, "head_dim": s.hidden / s.heads,
-		"intermediate_size": s.inner, "moe_intermediate_size": s.inner, "num_experts": s.experts, "num_experts_per_tok": s.named,
-		"norm_topk_prob": true, "vocab_size": s.vocabulary, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+		"intermediate_size": s.inner, "moe_intermediate_size": s.inner, "num_experts": s.experts,
+		"num_experts_per_tok": s.named,
+		"norm_topk_prob":      true, "vocab_size": s.vocabulary, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
 		"tie_word_embeddings": false, "dtype": "bfloat16",
 	}, "", "  ")
 	if err != nil {
@@ -103,7 +104,10 @@ func (s *sizes) tensors() []loader.TensorData {
 	var list []loader.TensorData
 	add := func(name string, middle, scale float64, first func(row int) float64, shape ...int) {
 		from := loader.Random{Seed: 1, Tensor: uint64(len(list)), DType: tensor.BFloat16, Offset: middle, Scale: scale}
-		list = append(list, loader.TensorData{Name: name, DType: tensor.BFloat16, Shape: shape, ReadAt: withFirst(from, shape, first)})
+		list = append(
+			list,
+			loader.TensorData{Name: name, DType: tensor.BFloat16, Shape: shape, ReadAt: withFirst(from, shape, first)},
+		)
 	}
 	scaled := func(in int) float64 { return math.Sqrt(3/float64(in)) / 2 }
 	add("model.embed_tokens.weight", 0, 1, func(int) float64 { return steady }, s.vocabulary, s.hidden)
@@ -128,7 +132,10 @@ func (s *sizes) tensors() []loader.TensorData {
 		add(at+"self_attn.q_norm.weight", 1, 0.1, nil, each)
 		add(at+"self_attn.k_norm.weight", 1, 0.1, nil, each)
 		rank := rand.New(rand.NewPCG(uint64(l), 9)).Perm(s.experts)
-		add(at+"mlp.gate.weight", 0, 4*scaled(s.hidden), func(e int) float64 { return -skew * math.Log(float64(rank[e]+2)) }, s.experts, s.hidden)
+		add(
+			at+"mlp.gate.weight", 0, 4*scaled(s.hidden),
+			func(e int) float64 { return -skew * math.Log(float64(rank[e]+2)) }, s.experts, s.hidden,
+		)
 		for e := range s.experts {
 			mlp(fmt.Sprintf("%smlp.experts.%d.", at, e))
 		}
@@ -147,7 +154,9 @@ const (
 )
 
 // withFirst reads random numbers of which the first of each row is another; nil is that none is.
-func withFirst(from loader.Random, shape []int, first func(row int) float64) func(context.Context, []byte, int64) error {
+func withFirst(
+	from loader.Random, shape []int, first func(row int) float64,
+) func(context.Context, []byte, int64) error {
 	if first == nil || len(shape) != 2 {
 		return from.ReadAt
 	}

@@ -95,7 +95,9 @@ func run(args []string) (err error) {
 		return err
 	}
 	p.perSequence = graph.Blocks(p.context)
-	steps, err := model.Steps(models.StepOptions{Blocks: p.perSequence * p.sequences, Context: p.context, DType: tensor.BFloat16})
+	steps, err := model.Steps(
+		models.StepOptions{Blocks: p.perSequence * p.sequences, Context: p.context, DType: tensor.BFloat16},
+	)
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,9 @@ func read(ctx context.Context, path, inFlight string) (int64, error) {
 				Offset: around.Offset + off,
 				Bytes:  min(slotBytes, around.Bytes-off),
 			}
-			if err := storage.Read(ctx, n, storage.Request{Extent: piece, Into: slot.Bytes()[:piece.Bytes]}); err != nil {
+			if err := storage.Read(
+				ctx, n, storage.Request{Extent: piece, Into: slot.Bytes()[:piece.Bytes]},
+			); err != nil {
 				return 0, err
 			}
 		}

@@ -71,7 +71,7 @@ func run() (err error) {
 	threads := flag.Int("threads", 2, "threads")
 	hostRates := flag.String("rates", "", "what 'optimem calibrate --json' printed")
 	deviceRates := flag.String("device-rates", "", "the same of an emulated device")
-	wait := flag.Bool("wait", false, "before the passes, print a line to standard error and wait for one on standard input")
+	wait := flag.Bool("wait", false, "before the passes, print a line to standard error and read one from standard input")
 	flag.Parse()
 	begin := time.Now()
 	ckpt, err := loader.Open(flag.Arg(0))
@@ -138,7 +138,9 @@ func run() (err error) {
 type runner func(ctx context.Context, in optimem.Values) (optimem.Values, error)
 
 // plan plans a pass, or passes of a batch, and returns what runs it.
-func (r *report) plan(ctx context.Context, session *optimem.Session, shapes map[string]tensor.Shape, batch bool) (runner, *plan.Plan, error) {
+func (r *report) plan(
+	ctx context.Context, session *optimem.Session, shapes map[string]tensor.Shape, batch bool,
+) (runner, *plan.Plan, error) {
 	if batch {
 		b, err := session.PlanBatch(ctx, shapes)
 		if err != nil {

@@ -82,7 +82,9 @@ func main() {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!l.grpc)
 	protocols.SetUnencryptedHTTP2(l.grpc)
-	l.client = &http.Client{Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 4096}, Timeout: 5 * time.Minute}
+	l.client = &http.Client{
+		Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 4096}, Timeout: 5 * time.Minute,
+	}
 	l.body = l.request()
 	if *rate > 0 {
 		print(l.open(*rate, *seconds))
@@ -146,7 +148,8 @@ func (l *load) request() []byte {
 func (l *load) head(size int) []byte {
 	text, err := json.Marshal(map[string]any{
 		"inputs": []any{map[string]any{
-			"name": l.input, "shape": l.shape, "datatype": "FP32", "parameters": map[string]any{"binary_data_size": size},
+			"name": l.input, "shape": l.shape, "datatype": "FP32",
+			"parameters": map[string]any{"binary_data_size": size},
 		}},
 		"parameters": map[string]any{"binary_data_output": true},
 	})
@@ -226,8 +229,10 @@ func (t *tally) report(took time.Duration, size int) *report {
 	slices.Sort(t.answered)
 	slices.Sort(t.refused)
 	return &report{
-		Asked: len(t.answered) + len(t.refused), Statuses: t.statuses, Seconds: took.Seconds(), PerSecond: float64(len(t.answered)) / took.Seconds(),
-		P50: quantile(t.answered, 0.5), P99: quantile(t.answered, 0.99), Max: quantile(t.answered, 1), RefusedP99: quantile(t.refused, 0.99), Bytes: int64(size),
+		Asked: len(t.answered) + len(t.refused), Statuses: t.statuses, Seconds: took.Seconds(),
+		PerSecond: float64(len(t.answered)) / took.Seconds(),
+		P50:       quantile(t.answered, 0.5), P99: quantile(t.answered, 0.99), Max: quantile(t.answered, 1),
+		RefusedP99: quantile(t.refused, 0.99), Bytes: int64(size),
 	}
 }
 

@@ -47,7 +47,9 @@ func run(ctx context.Context) error {
 	onlyPeak := flag.Bool("peak", false, "say what GFLOP/s the processor's arithmetic gives, and end")
 	flag.Parse()
 	if *onlyPeak {
-		return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gflops": calibrate.Arithmetic(max(1, *threads)) / 1e9})
+		return json.NewEncoder(os.Stdout).Encode(
+			map[string]float64{"gflops": calibrate.Arithmetic(max(1, *threads)) / 1e9},
+		)
 	}
 	ckpt, err := loader.Open(flag.Arg(0))
 	if err != nil {

@@ -28,7 +28,8 @@ func (r *run) checkAdapters() error {
 			}
 		}
 		switch {
-		case f.path == "" || f.name == "" || f.name == noAdapter || f.name == "." || f.name == string(filepath.Separator):
+		case f.path == "" || f.name == "" || f.name == noAdapter || f.name == "." ||
+			f.name == string(filepath.Separator):
 			return r.usage("write it as --lora NAME=DIR", "--lora %s names no adapter", text)
 		case r.hasAdapter(f.name):
 			return r.usage("write it as --lora NAME=DIR", "--lora %s: there are two adapters %q", text, f.name)
@@ -40,11 +41,16 @@ func (r *run) checkAdapters() error {
 	case r.loraName == noAdapter && len(r.folders) > 0:
 		r.adapter = ""
 	case r.loraName != "" && !r.hasAdapter(r.loraName):
-		return r.usage("--lora "+r.loraName+"=DIR loads it", "--adapter %s: there is no adapter of that name", r.loraName)
+		return r.usage(
+			"--lora "+r.loraName+"=DIR loads it", "--adapter %s: there is no adapter of that name", r.loraName,
+		)
 	case r.loraName == "" && len(r.folders) == 1:
 		r.adapter = r.folders[0].name
 	case r.loraName == "" && len(r.folders) > 1 && !lines:
-		return r.usage("say which: --adapter "+r.folders[0].name, "--lora is there %d times, and one adapter is used", len(r.folders))
+		return r.usage(
+			"say which: --adapter "+r.folders[0].name, "--lora is there %d times, and one adapter is used",
+			len(r.folders),
+		)
 	}
 	return nil
 }

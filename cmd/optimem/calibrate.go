@@ -137,7 +137,9 @@ func (k *calibration) disk(ctx context.Context, model string) (calibrate.DiskRat
 		if !errors.Is(err, calibrate.ErrTooSmall) {
 			return rate, err
 		}
-		k.say("warning", fmt.Sprintf("%s is too small to tell how fast the disk is: a temporary file is written", model))
+		k.say(
+			"warning", fmt.Sprintf("%s is too small to tell how fast the disk is: a temporary file is written", model),
+		)
 		k.folder = cmp.Or(k.folder, filepath.Dir(model))
 	}
 	folder := k.folder
@@ -257,7 +259,10 @@ func (k *calibration) printJSON(path string, host calibrate.Host, rates cost.Rat
 func calibrationTable(path string, host calibrate.Host, rates cost.Rates) *ascii.Table {
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("host", fmt.Sprintf("%s, %s", host.CPU, counted(host.Threads, "thread")))
-	t.Row("disk", fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(rates.DiskBytes)), secondsText(rates.ReadSeconds)))
+	t.Row(
+		"disk",
+		fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(rates.DiskBytes)), secondsText(rates.ReadSeconds)),
+	)
 	t.Row("packed files", fmt.Sprintf("%s/s decoded by one processor", ascii.FormatSize(int64(rates.DecodeBytes))))
 	t.Row("cached files", ascii.FormatSize(int64(rates.CachedBytes))+"/s")
 	t.Row("memory", fmt.Sprintf("%s/s read by ops, %s/s copied", ascii.FormatSize(int64(rates.MemoryBytes)),

@@ -81,7 +81,9 @@ func (t *chatting) chat(ctx context.Context) (err error) {
 		return err
 	}
 	if !t.text.HasChat() {
-		return &failure{err: generate.ErrNoChat, code: exitUsage, hints: []string{"'optimem generate' goes on with a text"}}
+		return &failure{
+			err: generate.ErrNoChat, code: exitUsage, hints: []string{"'optimem generate' goes on with a text"},
+		}
 	}
 	if err := t.begin(); err != nil {
 		return err
@@ -193,7 +195,9 @@ func (t *chatting) prompt() {
 }
 
 // take does what a line asks for. It reports whether the conversation is over.
-func (t *chatting) take(ctx context.Context, e *openEngine, line string, interrupts <-chan os.Signal) (done bool, err error) {
+func (t *chatting) take(
+	ctx context.Context, e *openEngine, line string, interrupts <-chan os.Signal,
+) (done bool, err error) {
 	command, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch command {
 	case "":
@@ -238,7 +242,10 @@ func (t *chatting) restore(ctx context.Context, e *openEngine) error {
 		t.say("note", fmt.Sprintf("%s: %v: the conversation is read anew", path, err))
 		return nil
 	case saved != nil:
-		return &failure{err: fmt.Errorf("%s: %w", path, err), code: exitUnsafe, hints: []string{"without that file the conversation is read anew"}}
+		return &failure{
+			err: fmt.Errorf("%s: %w", path, err), code: exitUnsafe,
+			hints: []string{"without that file the conversation is read anew"},
+		}
 	case err == nil && !t.quiet:
 		t.say("note", fmt.Sprintf("%s: %s of the conversation need not be read", path, counted(len(tokens), "token")))
 	}
@@ -325,7 +332,10 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 	switch {
 	case errors.As(err, &request) && request.Field == "Prompt":
 		t.say("error", err.Error())
-		t.say("hint", "/reset begins anew; --context N gives a conversation more room, where the model and the memory admit it")
+		t.say(
+			"hint",
+			"/reset begins anew; --context N gives a conversation more room, where the model and the memory admit it",
+		)
 		return nil
 	case err != nil && !interrupted:
 		return textError(err)

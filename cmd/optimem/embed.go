@@ -61,7 +61,10 @@ func (c *commandLine) embedCommand() *cobra.Command {
 	e.precision, e.runs = precisions[0], 1
 	flags.StringVar(&e.input, "input", "", "read a text from each line of a `FILE`, - for standard input; lines of a .jsonl file are "+
 		`"text" or {"id", "text"}`)
-	flags.StringVar(&e.promptName, "prompt-name", "", "begin each text with the folder's prompt of a `NAME`, such as query or document")
+	flags.StringVar(
+		&e.promptName, "prompt-name", "",
+		"begin each text with the folder's prompt of a `NAME`, such as query or document",
+	)
 	flags.StringVar(&e.prompt, "prompt", "", "begin each text with this `TEXT`")
 	flags.IntVar(&e.maxTokens, "max-tokens", 0, "cut texts to `N` tokens (default: as the folder says)")
 	grouped(flags, writingGroup, "input", "prompt-name", "prompt", "max-tokens")
@@ -217,7 +220,9 @@ func (e *embedding) facts(r *embed.Result, seconds float64) string {
 	for _, n := range r.Tokens {
 		tokens += n
 	}
-	line := fmt.Sprintf("%s of %s in %s", counted(len(r.Tokens), "vector"), counted(r.Dim, "number"), secondsText(seconds))
+	line := fmt.Sprintf(
+		"%s of %s in %s", counted(len(r.Tokens), "vector"), counted(r.Dim, "number"), secondsText(seconds),
+	)
 	if seconds > 0 {
 		line += fmt.Sprintf(", %.0f tokens a second", float64(tokens)/seconds)
 	}

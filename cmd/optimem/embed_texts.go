@@ -67,7 +67,9 @@ func (e *embedding) readLines(from io.Reader, name string, asJSON bool) ([]input
 		}
 		texts = append(texts, t)
 		if total += len(t.text) + len(t.id); len(texts) > maxTexts || total > maxTextBytes {
-			return nil, e.usage("", "%s has more than %d texts or than %s", name, maxTexts, ascii.FormatSize(maxTextBytes))
+			return nil, e.usage(
+				"", "%s has more than %d texts or than %s", name, maxTexts, ascii.FormatSize(maxTextBytes),
+			)
 		}
 	}
 	if err := scan.Err(); err != nil {

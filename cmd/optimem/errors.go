@@ -161,7 +161,9 @@ func headHints(class error, path string) []string {
 	case len(head) > 262 && string(head[257:262]) == "ustar":
 		return []string{
 			"save it anew with PyTorch, in a sandbox unless you trust it:",
-			fmt.Sprintf(`python -c "import torch; torch.save(torch.load(%q, weights_only=False), %q)"`, name, "new-"+name),
+			fmt.Sprintf(
+				`python -c "import torch; torch.save(torch.load(%q, weights_only=False), %q)"`, name, "new-"+name,
+			),
 		}
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")): // no text, which lower case would change
 		return []string{"unpack it with gunzip"}

@@ -53,7 +53,9 @@ func (c *commandLine) inspectCommand() *cobra.Command {
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object, with every tensor and module")
 	flags.IntVar(&text.Tensors, "tensors", 20, "list `N` tensors")
 	flags.BoolVar(&text.All, "all", false, "list all tensors and all modules")
-	flags.Var(&maxMemory, "open-memory", "memory that opening the file may take (default 12 × its size, from 32 to 256 MiB)")
+	flags.Var(
+		&maxMemory, "open-memory", "memory that opening the file may take (default 12 × its size, from 32 to 256 MiB)",
+	)
 	return cmd
 }
 

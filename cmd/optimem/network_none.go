@@ -15,7 +15,9 @@ func (c *commandLine) networkCommands() []*cobra.Command {
 		all = append(all, &cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true,
 			RunE: c.enter(func(cmd *cobra.Command, _ []string) error {
-				return usageError(nil, errors.New("this program was built without "+name), "build it without -tags noserve")
+				return usageError(
+					nil, errors.New("this program was built without "+name), "build it without -tags noserve",
+				)
 			}),
 		})
 	}

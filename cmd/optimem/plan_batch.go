@@ -34,7 +34,9 @@ func (b *batchFlag) Set(text string) error {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return fmt.Errorf("%q is neither a number of rows nor %s or %s, which 'optimem plan' takes", text, lookAll, lookPowers)
+		return fmt.Errorf(
+			"%q is neither a number of rows nor %s or %s, which 'optimem plan' takes", text, lookAll, lookPowers,
+		)
 	}
 	*b.rows, *b.look = n, ""
 	return nil
@@ -88,7 +90,9 @@ func (r *run) planBatches(ctx context.Context, m *openModel) error {
 		return o.Close()
 	}
 	w := bufio.NewWriter(r.stdout)
-	table := ascii.NewTable(ascii.Right("rows"), ascii.Right("peak"), ascii.Right("moved"), ascii.Right("a row in"), ascii.Left(""))
+	table := ascii.NewTable(
+		ascii.Right("rows"), ascii.Right("peak"), ascii.Right("moved"), ascii.Right("a row in"), ascii.Left(""),
+	)
 	shown := slices.DeleteFunc(slices.Clone(list), func(b runtime.BatchSize) bool {
 		return !r.verbose && b.Rows&(b.Rows-1) != 0 && b != fastest && b != largest
 	})

@@ -114,7 +114,8 @@ func (d *profile) drawStack(id, heading string, drawn []layer, list []span) page
 		for _, l := range drawn {
 			bytes[i] += l.bytes(&d.ops[i].held)
 		}
-		if d.ops[i].held.OnHost == d.peak.onHost && (bytes[i] > bytes[peak] || d.ops[peak].held.OnHost != d.peak.onHost) {
+		if d.ops[i].held.OnHost == d.peak.onHost &&
+			(bytes[i] > bytes[peak] || d.ops[peak].held.OnHost != d.peak.onHost) {
 			peak = i
 		}
 	}
@@ -144,7 +145,9 @@ func (d *profile) drawStack(id, heading string, drawn []layer, list []span) page
 	for k := range all {
 		s := &all[k]
 		op := &d.ops[s.most]
-		title := fmt.Sprintf("%s (%s): %s in use", cmp.Or(op.Path, programName), op.Kind, ascii.FormatSize(bytes[s.most]))
+		title := fmt.Sprintf(
+			"%s (%s): %s in use", cmp.Or(op.Path, programName), op.Kind, ascii.FormatSize(bytes[s.most]),
+		)
 		if n := s.last - s.first; n > 0 {
 			title += fmt.Sprintf(", the most of %d ops", n+1)
 		} else {
@@ -159,7 +162,9 @@ func (d *profile) drawStack(id, heading string, drawn []layer, list []span) page
 	}
 	for i := range 5 {
 		part := float64(i) / 4
-		p.Sizes = append(p.Sizes, pageTick{memoryHeight * (1 - part), ascii.FormatSize(int64(math.Round(part * float64(most))))})
+		p.Sizes = append(
+			p.Sizes, pageTick{memoryHeight * (1 - part), ascii.FormatSize(int64(math.Round(part * float64(most))))},
+		)
 	}
 	return p
 }
@@ -207,7 +212,9 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 	if end := list[len(list)-1].to; drawingWidth-end >= leastWidth {
 		p.Boxes = append(p.Boxes, pageBox{
 			X: end, W: drawingWidth - end, H: rowHeight - 1, Class: "other",
-			Title: fmt.Sprintf("%s: %s, %s %% of the run", otherName, secondsText(d.OtherSeconds), d.percent(d.OtherSeconds)),
+			Title: fmt.Sprintf(
+				"%s: %s, %s %% of the run", otherName, secondsText(d.OtherSeconds), d.percent(d.OtherSeconds),
+			),
 		})
 	}
 	d.drawStalls(p, list)
@@ -232,9 +239,12 @@ func (d *profile) drawStalls(p *profilePage, list []span) {
 			continue
 		}
 		at := list[s.op]
-		title := fmt.Sprintf("%s: weights waited for, %s", cmp.Or(d.ops[s.op].Path, programName), secondsText(s.seconds))
+		title := fmt.Sprintf(
+			"%s: weights waited for, %s", cmp.Or(d.ops[s.op].Path, programName), secondsText(s.seconds),
+		)
 		p.Boxes = append(p.Boxes, pageBox{
-			X: at.from, Y: p.RowsHeight, W: at.begin - at.from, H: rowHeight - 1, Class: "stall", Title: shortened(title),
+			X: at.from, Y: p.RowsHeight, W: at.begin - at.from, H: rowHeight - 1, Class: "stall",
+			Title: shortened(title),
 		})
 	}
 	if p.Stalls = len(p.Boxes) > n; p.Stalls {

@@ -80,8 +80,9 @@ type pageCell struct {
 // writePage writes the picture as one page, which needs no network and no script.
 func (d *profile) writePage(w io.Writer, model string) error {
 	p := profilePage{
-		Model: shortened(model), Mode: shortened(fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, counted(d.Threads, "thread"))),
-		Run: d.runText(), Taken: ascii.FormatSize(d.TakenBytes), Width: drawingWidth,
+		Model: shortened(model),
+		Mode:  shortened(fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, counted(d.Threads, "thread"))),
+		Run:   d.runText(), Taken: ascii.FormatSize(d.TakenBytes), Width: drawingWidth,
 	}
 	if len(d.ops) > 0 {
 		p.Peak, p.Purposes = shortened(d.peak.place()), d.peak.purposes()
@@ -117,7 +118,8 @@ func (d *profile) writePage(w io.Writer, model string) error {
 // opTable has the ops that take most time, with the lines of Python that made them.
 func (d *profile) opTable(most int) *reportTable {
 	t := &reportTable{columns: []ascii.Column{
-		ascii.Left("op"), ascii.Left("module"), ascii.Left("line"), ascii.Right("time"), ascii.Right("%"), ascii.Right("in use"),
+		ascii.Left("op"), ascii.Left("module"), ascii.Left("line"), ascii.Right("time"), ascii.Right("%"),
+		ascii.Right("in use"),
 	}}
 	order := make([]int, len(d.ops))
 	for i := range order {

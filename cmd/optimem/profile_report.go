@@ -72,7 +72,9 @@ func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
 func (d *profile) costliest(list []moduleLine, n int) []moduleLine {
 	order := slices.Clone(list)
 	slices.SortStableFunc(order, func(a, b moduleLine) int {
-		return cmp.Or(cmp.Compare(d.modules[b.module].Seconds, d.modules[a.module].Seconds), cmp.Compare(a.depth, b.depth))
+		return cmp.Or(
+			cmp.Compare(d.modules[b.module].Seconds, d.modules[a.module].Seconds), cmp.Compare(a.depth, b.depth),
+		)
 	})
 	keep := make(map[int32]bool, n)
 	for _, l := range order[:n] {
@@ -158,7 +160,8 @@ func (d *profile) moduleTable(list []moduleLine) *reportTable {
 	for _, l := range list {
 		x := &d.modules[l.module]
 		row := []string{
-			d.name(l.module), strconv.Itoa(x.Calls), secondsText(x.Seconds), d.percent(x.Seconds), timeCell(x.SelfSeconds),
+			d.name(l.module), strconv.Itoa(x.Calls), secondsText(x.Seconds), d.percent(x.Seconds),
+			timeCell(x.SelfSeconds),
 			sizeCell(x.WeightBytes), sizeCell(x.ActivationBytes), sizeCell(x.PeakBytes),
 		}
 		if brings {
@@ -266,7 +269,9 @@ func (d *profile) weightTable() *reportTable {
 }
 
 func (d *profile) kindTable(most int) *reportTable {
-	t := &reportTable{columns: []ascii.Column{ascii.Left("op"), ascii.Right("calls"), ascii.Right("time"), ascii.Right("%")}}
+	t := &reportTable{
+		columns: []ascii.Column{ascii.Left("op"), ascii.Right("calls"), ascii.Right("time"), ascii.Right("%")},
+	}
 	for _, k := range d.kinds[:min(len(d.kinds), most)] {
 		t.rows = append(t.rows, []string{k.Kind, strconv.Itoa(k.Calls), secondsText(k.Seconds), d.percent(k.Seconds)})
 	}

@@ -83,7 +83,8 @@ func (r *run) reportBefore(ctx context.Context, m *openModel) error {
 	if r.memoryReport == "" {
 		return nil
 	}
-	if planned := m.session.PlannedMemory(m.plan); r.reportDevice != "" && len(planned.Of(r.reportDevice).Devices) == 0 {
+	if planned := m.session.PlannedMemory(m.plan); r.reportDevice != "" &&
+		len(planned.Of(r.reportDevice).Devices) == 0 {
 		var names []string
 		for _, d := range planned.Devices {
 			names = append(names, d.Name)

@@ -298,7 +298,8 @@ func firstOf(list []string) string {
 // rows says what the trace takes.
 func (x *replay) rows(t *ascii.Table) {
 	t.Row("trace", fmt.Sprintf("%s through %s: %s needed, %s read (%.1f%% there), %s of %s", counted(x.passes, "pass"),
-		counted(x.layers, "layer"), counted(int(x.count.Needs), "expert"), strconv.FormatInt(x.count.Reads, 10), 100*x.count.Hits(),
+		counted(x.layers, "layer"), counted(int(x.count.Needs), "expert"), strconv.FormatInt(x.count.Reads, 10),
+		100*x.count.Hits(),
 		ascii.FormatSize(x.bytes), ascii.FormatSize(x.most)))
 	more := ""
 	if x.least.Reads > 0 {

@@ -63,7 +63,9 @@ func (r *run) place(err error) error {
 	case errors.As(err, &input):
 		return usageError(r.cmd, err, r.inspectHint())
 	case errors.As(err, &noDevice) && r.dry && !r.memory.given() && strings.HasPrefix(r.device, "cuda"):
-		return usageError(r.cmd, err, "with --memory, for instance --memory 8GiB, no GPU is needed to plan for one", deviceHint)
+		return usageError(
+			r.cmd, err, "with --memory, for instance --memory 8GiB, no GPU is needed to plan for one", deviceHint,
+		)
 	case errors.As(err, &noDevice):
 		return usageError(r.cmd, err, deviceHint)
 	case errors.As(err, &batch):
@@ -80,7 +82,9 @@ func (r *run) place(err error) error {
 		narrow := r.precision != "" && r.precision != precisions[0]
 		switch gpu := strings.HasPrefix(r.device, "cuda"); {
 		case gpu && narrow && !alone:
-			f.hints = append(f.hints, fmt.Sprintf("on a GPU --precision %s takes --mode resident or --mode page", r.precision))
+			f.hints = append(
+				f.hints, fmt.Sprintf("on a GPU --precision %s takes --mode resident or --mode page", r.precision),
+			)
 		case gpu && !narrow && r.mode != string(plan.Auto):
 			f.hints = append(f.hints, "--mode auto has the CPU compute what the GPU cannot")
 		}
@@ -111,14 +115,18 @@ func (r *run) inspectHint() string {
 func (r *run) doesNotFit(err error, c *plan.CapacityError) error {
 	f := &failure{err: err, code: exitDoesNotFit}
 	if c.Host {
-		f.hints = append(f.hints, fmt.Sprintf("--host-memory %d (%s) would do", c.NeedBytes, ascii.FormatSize(c.NeedBytes)))
+		f.hints = append(
+			f.hints, fmt.Sprintf("--host-memory %d (%s) would do", c.NeedBytes, ascii.FormatSize(c.NeedBytes)),
+		)
 		return cmp.Or(r.doesNotFitJSON(err, nil), error(f))
 	}
 	least := fmt.Sprintf("%d (%s)", c.MinBytes, ascii.FormatSize(c.MinBytes))
 	switch has := emulatedBytes(r.device); {
 	case c.MinBytes == 0:
 	case has > 0 && c.MinBytes > has:
-		f.hints = append(f.hints, fmt.Sprintf("the least that a device needs to have with --mode %s: memory=%s", r.mode, least))
+		f.hints = append(
+			f.hints, fmt.Sprintf("the least that a device needs to have with --mode %s: memory=%s", r.mode, least),
+		)
 	default:
 		f.hints = append(f.hints, fmt.Sprintf("the least that works with --mode %s: --memory %s", r.mode, least))
 	}

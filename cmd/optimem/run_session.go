@@ -180,7 +180,9 @@ func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]te
 // checkPeak holds a peak against --assert-peak.
 func (r *run) checkPeak(peak int64) error {
 	if most := int64(r.assertPeak); most > 0 && peak > most {
-		err := fmt.Errorf("the peak is %d bytes (%s), above the %d of --assert-peak", peak, ascii.FormatSize(peak), most)
+		err := fmt.Errorf(
+			"the peak is %d bytes (%s), above the %d of --assert-peak", peak, ascii.FormatSize(peak), most,
+		)
 		return cmp.Or(r.doesNotFitJSON(err, nil), error(&failure{err: err, code: exitDoesNotFit}))
 	}
 	return nil
@@ -198,18 +200,22 @@ func (e *assumptionError) Unwrap() error { return e.err }
 // options returns what the flags say of a session. Random inputs will take inputBytes beside it.
 func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
-		Mode: plan.Mode(r.mode), BatchAxes: r.axes, Device: r.device, Memory: r.memory.bytes, MemoryShare: r.memory.share, Reserve: inputBytes,
-		HostMemory: int64(r.hostMemory), Swap: int64(r.swap), SwapFolder: cmp.Or(r.swapFolder, defaultSwapFolder()), MaxGroup: r.maxLayer.Limit,
+		Mode: plan.Mode(r.mode), BatchAxes: r.axes, Device: r.device, Memory: r.memory.bytes,
+		MemoryShare: r.memory.share, Reserve: inputBytes,
+		HostMemory: int64(r.hostMemory), Swap: int64(r.swap), SwapFolder: cmp.Or(r.swapFolder, defaultSwapFolder()),
+		MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
-		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
-		Once: r.once && r.runs == 1 && !r.batched,
+		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact,
+		Precision: r.precision,
+		Once:      r.once && r.runs == 1 && !r.batched,
 	}
 	if r.device == "cpu" {
 		opts.Rates = opts.HostRates
 		return opts
 	}
 	opts.Rates = cost.Rates{
-		DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds, DecodeBytes: opts.HostRates.DecodeBytes,
+		DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds,
+		DecodeBytes: opts.HostRates.DecodeBytes,
 	}
 	return opts
 }
@@ -240,8 +246,9 @@ func (m *openModel) pass(ctx context.Context) (runtime.Values, runFacts, error) 
 		Seconds: took.Seconds(), LoadSeconds: max(took-m.watch.groups, 0).Seconds(),
 		ExpectedSeconds: m.seconds, Measured: m.plan.Forecast.Measured,
 		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
-		PageableBytes:   after.PageableBytes,
-		SwappedOutBytes: after.SwappedOutBytes - before.SwappedOutBytes, SwappedInBytes: after.SwappedInBytes - before.SwappedInBytes,
+		PageableBytes:    after.PageableBytes,
+		SwappedOutBytes:  after.SwappedOutBytes - before.SwappedOutBytes,
+		SwappedInBytes:   after.SwappedInBytes - before.SwappedInBytes,
 		RecomputedBytes:  after.RecomputedBytes - before.RecomputedBytes,
 		SwapStallSeconds: (after.SwapStall - before.SwapStall).Seconds(),
 		MovedBytes:       after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
@@ -357,7 +364,10 @@ func (f runFacts) String() string {
 		text += ", copies through " + ascii.FormatSize(f.PageableBytes) + " that are not page-locked"
 	}
 	if f.SwappedInBytes > 0 {
-		text += fmt.Sprintf(", activations swapped: %s out, %s in", ascii.FormatSize(f.SwappedOutBytes), ascii.FormatSize(f.SwappedInBytes))
+		text += fmt.Sprintf(
+			", activations swapped: %s out, %s in", ascii.FormatSize(f.SwappedOutBytes),
+			ascii.FormatSize(f.SwappedInBytes),
+		)
 		if f.SwapStallSeconds > 0 {
 			text += ", " + secondsText(f.SwapStallSeconds)
 		}

@@ -72,7 +72,9 @@ func (c *commandLine) scanCommand() *cobra.Command {
 	flags.BoolVar(&s.asJSON, "json", false, "print one JSON object: a report, or files[] for several files")
 	flags.BoolVar(&s.options.Strict, "strict", false, "refuse objects of named classes too")
 	flags.BoolVarP(&s.recursive, "recursive", "r", false, "look into folders below a folder")
-	flags.Var(&maxMemory, "open-memory", "memory that opening one file may take (default 12 × its size, from 32 to 256 MiB)")
+	flags.Var(
+		&maxMemory, "open-memory", "memory that opening one file may take (default 12 × its size, from 32 to 256 MiB)",
+	)
 	return cmd
 }
 

@@ -138,7 +138,10 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 	defer s.queue.Close()
 	err = s.findPorts(ctx)
 	if errors.Is(err, work.ErrNoWorker) {
-		return &failure{err: err, code: exitFailed, hints: []string{"start one: optimem worker --nats URL --stream " + s.stream + " DIR"}}
+		return &failure{
+			err: err, code: exitFailed,
+			hints: []string{"start one: optimem worker --nats URL --stream " + s.stream + " DIR"},
+		}
 	}
 	if err != nil {
 		return err
@@ -168,9 +171,11 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 	}
 	if s.missing > 0 {
 		return &failure{
-			err:   fmt.Errorf("%s could not be run", counted(s.missing, "item")),
-			code:  exitFailed,
-			hints: []string{filepath.Join(s.out, "results.jsonl") + " says why; --again runs what was put aside once more"},
+			err:  fmt.Errorf("%s could not be run", counted(s.missing, "item")),
+			code: exitFailed,
+			hints: []string{
+				filepath.Join(s.out, "results.jsonl") + " says why; --again runs what was put aside once more",
+			},
 		}
 	}
 	return nil
@@ -236,7 +241,9 @@ func (s *submitting) take(ctx context.Context, r work.Result) error {
 func (s *submitting) gather(ctx context.Context, r work.Result, line *submitLine) error {
 	if s.prompts != nil && !s.vectors {
 		line.Output = answersName
-		return s.prompts.keep(r.Index, func(begin func() (io.Writer, error)) error { return s.queue.Output(ctx, r.Key, begin) })
+		return s.prompts.keep(
+			r.Index, func(begin func() (io.Writer, error)) error { return s.queue.Output(ctx, r.Key, begin) },
+		)
 	}
 	line.Output = fmt.Sprintf("%06d-%.16s.safetensors", r.Index, r.Key)
 	path := filepath.Join(s.out, line.Output)

@@ -49,7 +49,10 @@ func (s *submitting) openPrompts() (err error) {
 	case n == 0:
 		return nil
 	case n < len(s.files):
-		return s.usage("prompts are for a model that writes, and other files for one that takes tensors", "there are .jsonl files beside others")
+		return s.usage(
+			"prompts are for a model that writes, and other files for one that takes tensors",
+			"there are .jsonl files beside others",
+		)
 	}
 	p := new(promptFiles)
 	defer func() {
@@ -99,7 +102,9 @@ func (p *promptFiles) add(name string) error {
 		if len(p.lines) == maxBatchLines {
 			return fmt.Errorf("more than %d prompts", maxBatchLines)
 		}
-		p.lines = append(p.lines, promptLine{file: len(p.files) - 1, at: at, size: len(scan.Bytes()), number: number, answer: -1})
+		p.lines = append(
+			p.lines, promptLine{file: len(p.files) - 1, at: at, size: len(scan.Bytes()), number: number, answer: -1},
+		)
 	}
 	return scan.Err()
 }

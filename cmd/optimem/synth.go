@@ -86,7 +86,9 @@ func (c *commandLine) synthCommand() *cobra.Command {
 	flags.IntVar(&s.inFeatures, "in-features", 0, "mlp: `N` features go in (default: the width)")
 	flags.IntVar(&s.outFeatures, "out-features", 0, "mlp: `N` features come out (default: the width)")
 	flags.BoolVar(&s.quiet, "quiet", false, "draw no progress")
-	_ = cmd.RegisterFlagCompletionFunc("dtype", cobra.FixedCompletions(dtypeNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"dtype", cobra.FixedCompletions(dtypeNames(), cobra.ShellCompDirectiveNoFileComp),
+	)
 	return cmd
 }
 

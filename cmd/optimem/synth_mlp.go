@@ -46,7 +46,9 @@ func (s *synth) mlp(dtype tensor.DType) ([]loader.TensorData, error) {
 			}
 			totalBytes += n * int64(dtype.Size())
 			data := loader.Random{Seed: s.seed, Tensor: uint64(len(tensors)), DType: dtype, Scale: t.scale}
-			tensors = append(tensors, loader.TensorData{Name: t.name, DType: dtype, Shape: t.shape, ReadAt: data.ReadAt})
+			tensors = append(
+				tensors, loader.TensorData{Name: t.name, DType: dtype, Shape: t.shape, ReadAt: data.ReadAt},
+			)
 		}
 	}
 	return tensors, nil

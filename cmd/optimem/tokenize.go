@@ -46,11 +46,22 @@ func (c *commandLine) tokenizeCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&t.asJSON, "json", false, "print one JSON object: {ids, tokens, offsets}, or texts[] of them for several")
+	flags.BoolVar(
+		&t.asJSON, "json", false, "print one JSON object: {ids, tokens, offsets}, or texts[] of them for several",
+	)
 	flags.BoolVar(&t.decode, "decode", false, "the arguments are ids; print the text they stand for")
-	flags.BoolVar(&t.options.AddSpecial, "special", false, "add what the model expects around a text; --decode prints special tokens too")
-	flags.BoolVar(&t.options.SpecialAsText, "plain", false, "special tokens in the text are only the characters they are spelt with")
-	flags.StringVar(&t.chat, "chat", "", "encode what the chat template makes of the messages in a `FILE` of JSON, - for standard input")
+	flags.BoolVar(
+		&t.options.AddSpecial, "special", false,
+		"add what the model expects around a text; --decode prints special tokens too",
+	)
+	flags.BoolVar(
+		&t.options.SpecialAsText, "plain", false,
+		"special tokens in the text are only the characters they are spelt with",
+	)
+	flags.StringVar(
+		&t.chat, "chat", "",
+		"encode what the chat template makes of the messages in a `FILE` of JSON, - for standard input",
+	)
 	flags.BoolVar(&t.rendered, "text", false, "with --chat: print the rendered text")
 	return cmd
 }
@@ -109,7 +120,9 @@ func (t *tokenize) run(model string, args []string) error {
 		if err != nil {
 			return tokenizeError(err)
 		}
-		all[i] = tokensJSON{append([]uint32{}, e.IDs...), append([]string{}, e.Tokens...), make([][2]int, len(e.Offsets))}
+		all[i] = tokensJSON{
+			append([]uint32{}, e.IDs...), append([]string{}, e.Tokens...), make([][2]int, len(e.Offsets)),
+		}
 		for j, at := range e.Offsets {
 			all[i].Offsets[j] = [2]int{at.Start, at.End}
 		}

@@ -91,7 +91,10 @@ func (t *topping) run(ctx context.Context, again bool) error {
 func topError(err error) error {
 	var bad *top.Error
 	if errors.As(err, &bad) && errors.Is(err, fs.ErrNotExist) {
-		return &failure{err: err, code: exitFailed, hints: []string{"'optimem run --top-socket SOCKET' listens on one while it runs"}}
+		return &failure{
+			err: err, code: exitFailed,
+			hints: []string{"'optimem run --top-socket SOCKET' listens on one while it runs"},
+		}
 	}
 	return err
 }
@@ -119,7 +122,8 @@ func (t *topping) show(r, before *top.Report, live bool) error {
 // topText is the table, with rates since a report before.
 func topText(r, before *top.Report) string {
 	table := ascii.NewTable(
-		ascii.Left("name"), ascii.Right("budget"), ascii.Right("held"), ascii.Right("weights"), ascii.Right("calls"), ascii.Right("waiting"),
+		ascii.Left("name"), ascii.Right("budget"), ascii.Right("held"), ascii.Right("weights"), ascii.Right("calls"),
+		ascii.Right("waiting"),
 		ascii.Right("passes/s"), ascii.Right("read/s"), ascii.Right("stall"), ascii.Left("now"),
 	)
 	for i := range r.Rows {
@@ -143,7 +147,9 @@ func topText(r, before *top.Report) string {
 			ascii.FormatCount(int64(x.Waiting)), fmt.Sprintf("%.3g", perSecond(float64(d.Passes))),
 			ascii.FormatSize(int64(perSecond(float64(d.LoadedBytes)))), stall, nowText(x))
 	}
-	return fmt.Sprintf("%s, process %d, %s\n\n%s", ascii.Printable(r.Program), r.PID, r.At.Local().Format(time.TimeOnly), table)
+	return fmt.Sprintf(
+		"%s, process %d, %s\n\n%s", ascii.Printable(r.Program), r.PID, r.At.Local().Format(time.TimeOnly), table,
+	)
 }
 
 // since is what a row counted since a report before, and in how many seconds: where that had no such row, since its

@@ -35,9 +35,13 @@ type queueing struct {
 
 func (q *queueing) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&q.url, "nats", "", "the `URL` of a server, or several with commas: nats://HOST:PORT, tls://HOST:PORT")
+	flags.StringVar(
+		&q.url, "nats", "", "the `URL` of a server, or several with commas: nats://HOST:PORT, tls://HOST:PORT",
+	)
 	flags.StringVar(&q.stream, "stream", "", "the `NAME` of the queue, which is made if it is not there")
-	flags.StringVar(&q.creds, "nats-creds", "", "a `FILE` of NATS credentials, or with the seed of an nkey, which say who asks")
+	flags.StringVar(
+		&q.creds, "nats-creds", "", "a `FILE` of NATS credentials, or with the seed of an nkey, which say who asks",
+	)
 	flags.StringVar(&q.inbox, "nats-inbox", "", "answers come to subjects that begin with `PREFIX` (default _INBOX)")
 	flags.StringVar(&q.ca, "tls-ca", "", "trust servers with certificates by an authority of this `FILE`")
 	flags.IntVar(&q.replicas, "replicas", 1, "a queue that is made lies on `N` servers of a cluster")
@@ -45,7 +49,9 @@ func (q *queueing) flags(cmd *cobra.Command) {
 }
 
 func (q *queueing) options() work.Options {
-	return work.Options{URL: q.url, Stream: q.stream, Credentials: q.creds, CA: q.ca, Inbox: q.inbox, Replicas: q.replicas}
+	return work.Options{
+		URL: q.url, Stream: q.stream, Credentials: q.creds, CA: q.ca, Inbox: q.inbox, Replicas: q.replicas,
+	}
 }
 
 // A working is one run of 'optimem worker'.
@@ -78,9 +84,14 @@ func (c *commandLine) workerCommand() *cobra.Command {
 	w.queueing.flags(cmd)
 	flags.StringVar(&w.embedded, "embedded", "", "run a server in this process, with the queue in this `FOLDER`")
 	flags.StringVar(&w.listen, "listen", "127.0.0.1:4222", "where that server listens, an `ADDRESS` of this host")
-	flags.DurationVar(&w.ackWait, "ack-wait", 30*time.Second, "after this `TIME` without a sign of a worker its items go to others")
+	flags.DurationVar(
+		&w.ackWait, "ack-wait", 30*time.Second, "after this `TIME` without a sign of a worker its items go to others",
+	)
 	flags.DurationVar(&w.patience, "patience", 5*time.Minute, "a pass that does no step for this `TIME` is stuck")
-	flags.DurationVar(&w.stay, "stay", time.Minute, "turn to a model whose items nobody takes for this `TIME`; else stay with one while it has items")
+	flags.DurationVar(
+		&w.stay, "stay", time.Minute,
+		"turn to a model whose items nobody takes for this `TIME`; else stay with one while it has items",
+	)
 	flags.Int64Var(&w.attempts, "attempts", 5, "begin an item `N` times before it is put aside")
 	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
 	grouped(flags, workGroup, "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
@@ -101,7 +112,10 @@ func (c *commandLine) workerCommand() *cobra.Command {
 func (w *working) checkWorking() error {
 	switch {
 	case (w.url == "") == (w.embedded == ""):
-		return w.usage("for instance --nats nats://127.0.0.1:4222, or --embedded queue/", "one of --nats and --embedded says where the queue is")
+		return w.usage(
+			"for instance --nats nats://127.0.0.1:4222, or --embedded queue/",
+			"one of --nats and --embedded says where the queue is",
+		)
 	case w.stream == "":
 		return w.usage("for instance --stream pictures", "--stream names the queue")
 	case w.memory.share > 0:
@@ -152,11 +166,14 @@ func (w *working) work(ctx context.Context) (err error) {
 		}
 	}
 	err = queue.Work(ctx, registry, work.WorkerOptions{
-		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay, Attempts: uint64(w.attempts),
+		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay,
+		Attempts: uint64(w.attempts),
 		MaxBytes: int64(w.bytes), Log: opts.Log.With(slog.String("stream", w.stream)),
 		Ready: func() {
 			if !w.quiet {
-				w.say("note", fmt.Sprintf("takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory())))
+				w.say("note", fmt.Sprintf(
+					"takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory()),
+				))
 			}
 		},
 	})

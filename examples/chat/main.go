@@ -47,7 +47,9 @@ func open(ctx context.Context, path string, memoryBytes int64) (*generate.Writer
 	if err != nil {
 		return nil, err
 	}
-	engine, err := generate.New(ctx, model, generate.Options{Session: runtime.Options{Memory: memoryBytes}, Sequences: 8})
+	engine, err := generate.New(
+		ctx, model, generate.Options{Session: runtime.Options{Memory: memoryBytes}, Sequences: 8},
+	)
 	return generate.NewWriter(text, engine), err
 }
 
@@ -55,7 +57,8 @@ func open(ctx context.Context, path string, memoryBytes int64) (*generate.Writer
 func answer(w *generate.Writer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		var asked struct{ Messages []generate.Message }
-		if err := json.NewDecoder(http.MaxBytesReader(out, in.Body, 1<<20)).Decode(&asked); err != nil || len(asked.Messages) == 0 {
+		if err := json.NewDecoder(http.MaxBytesReader(out, in.Body, 1<<20)).Decode(&asked); err != nil ||
+			len(asked.Messages) == 0 {
 			http.Error(out, `send {"messages": [{"role": "user", "content": "…"}]}`, http.StatusBadRequest)
 			return
 		}

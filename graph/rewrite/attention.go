@@ -97,9 +97,11 @@ func (w *rewriting) scoresOf(at graph.Operand, op *graph.Op) *scores {
 			return nil
 		case p.Kind == "matmul" && plainProduct(p):
 			s.product = p
-		case p.Kind == "add" && s.scale == 1 && len(s.masks) < 2 && (p.Attrs["alpha"] == nil || p.Attrs["alpha"] == 1.0):
+		case p.Kind == "add" && s.scale == 1 && len(s.masks) < 2 &&
+			(p.Attrs["alpha"] == nil || p.Attrs["alpha"] == 1.0):
 			in, mask := p.In[0], p.In[1]
-			if q, _ := w.only(in, op.Guard); q == nil || !slices.Contains([]graph.Kind{"matmul", "mul", "div", "add"}, q.Kind) {
+			if q, _ := w.only(in, op.Guard); q == nil ||
+				!slices.Contains([]graph.Kind{"matmul", "mul", "div", "add"}, q.Kind) {
 				in, mask = mask, in
 			}
 			if !w.isFloat32(mask) {
@@ -143,7 +145,9 @@ func plainProduct(op *graph.Op) bool {
 // turnedMatrix swaps the last two dimensions of an operand.
 func turnedMatrix(o graph.Operand) graph.Operand {
 	n := len(o.Layout.Shape)
-	l := tensor.Layout{Shape: slices.Clone(o.Layout.Shape), Strides: slices.Clone(o.Layout.Strides), Offset: o.Layout.Offset}
+	l := tensor.Layout{
+		Shape: slices.Clone(o.Layout.Shape), Strides: slices.Clone(o.Layout.Strides), Offset: o.Layout.Offset,
+	}
 	l.Shape[n-2], l.Shape[n-1] = l.Shape[n-1], l.Shape[n-2]
 	l.Strides[n-2], l.Strides[n-1] = l.Strides[n-1], l.Strides[n-2]
 	return graph.Operand{Value: o.Value, Layout: l}
@@ -190,7 +194,8 @@ func (w *rewriting) repeatedKeys(i int) {
 		}
 		s := o.Layout.Shape
 		want := append(slices.Clone(leading), s[len(s)-2:]...)
-		if c, _ := w.only(o, op.Guard); (n == 1 || n == 2) && c != nil && c.Kind == "copy" && c.In[0].Layout.Shape.Equal(want) {
+		if c, _ := w.only(o, op.Guard); (n == 1 || n == 2) && c != nil && c.Kind == "copy" &&
+			c.In[0].Layout.Shape.Equal(want) {
 			in[n] = c.In[0]
 			continue
 		}

@@ -125,11 +125,13 @@ func (b *blocks) reads(g *graph.Graph, op *graph.Op, k int) bool {
 	}
 	switch op.Kind {
 	case "linear":
-		return k == 1 && g.Spec(op.In[0]).DType == tensor.Float32 && operandAt(op, graph.LinearScales).Value == graph.NoValue
+		return k == 1 && g.Spec(op.In[0]).DType == tensor.Float32 &&
+			operandAt(op, graph.LinearScales).Value == graph.NoValue
 	case "embedding":
 		return k == 0
 	case "experts":
-		return k >= graph.ExpertsFirst && (k-graph.ExpertsFirst)%graph.ExpertOperands(op.Attrs) < len(graph.ExpertEncodings)
+		return k >= graph.ExpertsFirst &&
+			(k-graph.ExpertsFirst)%graph.ExpertOperands(op.Attrs) < len(graph.ExpertEncodings)
 	}
 	return false
 }
@@ -178,7 +180,8 @@ func encodedExperts(op graph.Op, all map[graph.ValueID]*blocks) graph.Op {
 // rows returns a layout of whole rows of numbers over the bytes of the blocks.
 func (b *blocks) rows(l tensor.Layout) tensor.Layout {
 	return tensor.Layout{
-		Shape: tensor.Shape{l.Shape[0], int(b.rowBytes)}, Strides: []int{l.Strides[0] / int(b.run.RowElements) * int(b.rowBytes), 1},
-		Offset: l.Offset / int(b.run.RowElements) * int(b.rowBytes),
+		Shape:   tensor.Shape{l.Shape[0], int(b.rowBytes)},
+		Strides: []int{l.Strides[0] / int(b.run.RowElements) * int(b.rowBytes), 1},
+		Offset:  l.Offset / int(b.run.RowElements) * int(b.rowBytes),
 	}
 }

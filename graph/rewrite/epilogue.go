@@ -87,7 +87,8 @@ func (w *rewriting) intoSum(i int) {
 			continue
 		}
 		switch {
-		case p.Kind == "conv" && (operandAt(p, graph.ConvResidual).Value != graph.NoValue || p.Attrs.String("act") != ""),
+		case p.Kind == "conv" &&
+			(operandAt(p, graph.ConvResidual).Value != graph.NoValue || p.Attrs.String("act") != ""),
 			p.Kind == "linear" && operandAt(p, graph.LinearResidual).Value != graph.NoValue:
 			continue
 		}

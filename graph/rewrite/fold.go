@@ -29,7 +29,10 @@ func foldConstants(g *graph.Graph, r *graph.Registry, compute func(*graph.Graph)
 		op := &g.Ops[i]
 		def, _ := r.Lookup(op.Kind)
 		if def.Reference != nil || len(op.Guard) > 0 ||
-			slices.ContainsFunc(op.In, func(o graph.Operand) bool { return o.Value != graph.NoValue && !known[o.Value] }) {
+			slices.ContainsFunc(op.In, func(o graph.Operand) bool {
+				return o.Value != graph.NoValue &&
+					!known[o.Value]
+			}) {
 			continue
 		}
 		in, out := specsOf(g, op)

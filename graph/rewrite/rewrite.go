@@ -56,7 +56,9 @@ const (
 // The result gives the same outputs: to the bit where nothing but chains and constants changed, else within rounding.
 // Ops that become one are under the same guards, and what an output, an update of a state or two ops need stays a
 // value.
-func Optimise(g *graph.Graph, r *graph.Registry, without Passes, compute func(*graph.Graph) ([][]byte, error)) *graph.Graph {
+func Optimise(
+	g *graph.Graph, r *graph.Registry, without Passes, compute func(*graph.Graph) ([][]byte, error),
+) *graph.Graph {
 	with := allPasses &^ without
 	if with&ShareEqual != 0 {
 		g = shareEqual(g, r)
@@ -156,7 +158,8 @@ func (w *rewriting) drop(op *graph.Op) {
 			continue
 		}
 		k := w.from[o.Value]
-		if k < 0 || w.gone[k] || slices.ContainsFunc(w.g.Ops[k].Out, func(id graph.ValueID) bool { return w.uses[id] > 0 }) {
+		if k < 0 || w.gone[k] ||
+			slices.ContainsFunc(w.g.Ops[k].Out, func(id graph.ValueID) bool { return w.uses[id] > 0 }) {
 			continue
 		}
 		w.gone[k] = true

@@ -50,7 +50,9 @@ func alphaNotOne(a graph.Attrs) bool { return a["alpha"] != nil && a["alpha"] !=
 
 // turnedHalves returns what an operand of a shape is put together of, where that is two halves along the last dimension, the
 // first of them negated.
-func (w *rewriting) turnedHalves(o graph.Operand, guards []graph.Guard, shape tensor.Shape) (parts [2]graph.Operand, ok bool) {
+func (w *rewriting) turnedHalves(
+	o graph.Operand, guards []graph.Guard, shape tensor.Shape,
+) (parts [2]graph.Operand, ok bool) {
 	cat, _ := w.only(o, guards)
 	last := len(shape) - 1
 	if cat == nil || cat.Kind != "cat" || len(cat.In) != 2 || last < 0 || shape[last]%2 != 0 {

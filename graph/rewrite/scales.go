@@ -44,7 +44,8 @@ func (w *rewriting) asLinear(op *graph.Op) (graph.Op, bool) {
 	}
 	linear.In = []graph.Operand{op.In[0], op.In[1], graph.Absent, graph.Absent, graph.Absent}
 	if op.Attrs.String("act") != "" || op.Attrs.String("precision") != "" || op.In[0].Value == graph.NoValue ||
-		operandAt(op, graph.LinearResidual).Value != graph.NoValue || operandAt(op, graph.LinearScales).Value != graph.NoValue {
+		operandAt(op, graph.LinearResidual).Value != graph.NoValue ||
+		operandAt(op, graph.LinearScales).Value != graph.NoValue {
 		return linear, false
 	}
 	linear.Attrs = nil
@@ -174,7 +175,8 @@ func (w *rewriting) scaledBias(i int) {
 	last := len(w.g.Values[sum.Out[0]].Shape) - 1
 	for k, o := range sum.In {
 		p, _ := w.only(o, sum.Guard)
-		if p == nil || p.Kind != "linear" || operandAt(p, graph.LinearScales).Value == graph.NoValue || p.In[2].Value != graph.NoValue ||
+		if p == nil || p.Kind != "linear" || operandAt(p, graph.LinearScales).Value == graph.NoValue ||
+			p.In[2].Value != graph.NoValue ||
 			last < 0 || o.Layout.Shape[last] != p.In[1].Layout.Shape[0] {
 			continue
 		}

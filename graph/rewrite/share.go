@@ -43,11 +43,13 @@ func shareEqual(g *graph.Graph, r *graph.Registry) *graph.Graph {
 		op = renamed(op, ids, moved)
 		op.Out = g.Ops[i].Out
 		def, _ := r.Lookup(op.Kind)
-		if def.Reference == nil && !g.WritesCache(&op) && !slices.ContainsFunc(op.Out, func(id graph.ValueID) bool { return kept[id] }) {
+		if def.Reference == nil && !g.WritesCache(&op) &&
+			!slices.ContainsFunc(op.Out, func(id graph.ValueID) bool { return kept[id] }) {
 			key := opKey(g, &op)
 			if k, found := first[key]; !found {
 				first[key] = len(h.Ops)
-			} else if same := h.Ops[k]; len(h.Ops)-k <= sharedReach || graph.Elements(g.Values[op.Out[0]].Shape) <= sharedElements {
+			} else if same := h.Ops[k]; len(h.Ops)-k <= sharedReach ||
+				graph.Elements(g.Values[op.Out[0]].Shape) <= sharedElements {
 				for n, id := range op.Out {
 					ids[id] = same.Out[n]
 				}

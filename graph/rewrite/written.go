@@ -56,9 +56,13 @@ func (w *rewriting) number(o graph.Operand) (float64, bool) {
 
 // writtenActivations are those that programs write out, by name.
 var writtenActivations = map[string]func(x float64) float64{
-	"silu":        func(x float64) float64 { return x / (1 + math.Exp(-x)) },
-	"gelu":        func(x float64) float64 { return x * 0.5 * (1 + math.Erf(x*math.Sqrt2/2)) },
-	"gelu_tanh":   func(x float64) float64 { return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))) },
+	"silu": func(x float64) float64 { return x / (1 + math.Exp(-x)) },
+	"gelu": func(x float64) float64 { return x * 0.5 * (1 + math.Erf(x*math.Sqrt2/2)) },
+	"gelu_tanh": func(
+		x float64,
+	) float64 {
+		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	},
 	"hardswish":   func(x float64) float64 { return x * min(max(x+3, 0), 6) / 6 },
 	"hardsigmoid": func(x float64) float64 { return min(max(x+3, 0), 6) / 6 },
 }
@@ -106,7 +110,9 @@ func (w *rewriting) activation(i int) {
 			if name := w.recognise(members); name != "" {
 				first := w.g.Ops[slices.Min(members)]
 				kind, attrs := graph.Activation(graph.Attrs{"act": name})
-				w.replace(i, graph.Op{Kind: kind, Path: first.Path, Source: first.Source, In: arguments, Attrs: attrs}, shape)
+				w.replace(
+					i, graph.Op{Kind: kind, Path: first.Path, Source: first.Source, In: arguments, Attrs: attrs}, shape,
+				)
 				return
 			}
 		}
@@ -152,7 +158,8 @@ func (w *rewriting) recognise(members []int) string {
 // writable reports whether written can compute a kind.
 func writable(k graph.Kind) bool {
 	switch k {
-	case "add", "sub", "mul", "div", "pow", "tanh", "erf", "sigmoid", "square", "exp", "neg", "reciprocal", "clamp", "relu":
+	case "add", "sub", "mul", "div", "pow", "tanh", "erf", "sigmoid", "square", "exp", "neg", "reciprocal", "clamp",
+		"relu":
 		return true
 	}
 	return false
@@ -217,7 +224,8 @@ func (w *rewriting) rmsNorm(i int) bool {
 		}
 		if eps, ok := w.inverseRoot(other, o, op.Guard); ok && w.isFloat32(o) && o.Layout.Shape.Equal(shape) {
 			w.replace(i, graph.Op{
-				Kind: "rms_norm", Path: op.Path, Source: op.Source, In: []graph.Operand{o}, Attrs: graph.Attrs{"dims": 1, "eps": eps},
+				Kind: "rms_norm", Path: op.Path, Source: op.Source, In: []graph.Operand{o},
+				Attrs: graph.Attrs{"dims": 1, "eps": eps},
 			}, shape)
 			return true
 		}
@@ -245,7 +253,8 @@ func rowOf(o graph.Operand, dim int) (graph.Operand, bool) {
 // along it.
 func (w *rewriting) inverseRoot(o, of graph.Operand, guards []graph.Guard) (eps float64, ok bool) {
 	last := len(o.Layout.Shape) - 1
-	if last < 0 || o.Value == graph.NoValue || w.uses[o.Value] != 1 || o.Layout.Strides[last] != 0 && o.Layout.Shape[last] != 1 {
+	if last < 0 || o.Value == graph.NoValue || w.uses[o.Value] != 1 ||
+		o.Layout.Strides[last] != 0 && o.Layout.Shape[last] != 1 {
 		return 0, false
 	}
 	each := o

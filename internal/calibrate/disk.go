@@ -40,7 +40,9 @@ type DiskRate struct {
 func Disk(ctx context.Context, extents []storage.Extent, limit time.Duration) (DiskRate, error) {
 	pieces := cut(extents)
 	if len(pieces) < 2*readers {
-		return DiskRate{}, fmt.Errorf("calibrate: disk: %w: %d pieces of %d bytes", ErrTooSmall, len(pieces), pieceBytes)
+		return DiskRate{}, fmt.Errorf(
+			"calibrate: disk: %w: %d pieces of %d bytes", ErrTooSmall, len(pieces), pieceBytes,
+		)
 	}
 	buffers, err := hostmem.Alloc(bufferBytes, hostmem.Staging)
 	if err != nil {

@@ -110,7 +110,8 @@ func linears() []sample {
 		list = append(list, linear(rows, 1024, 1024))
 	}
 	return append(list,
-		linear(1, 4096, 4096), linear(4, 4096, 4096), linear(8, 4096, 4096), linear(64, 4096, 4096), linear(1, 1000, 2048),
+		linear(1, 4096, 4096), linear(4, 4096, 4096), linear(8, 4096, 4096), linear(64, 4096, 4096),
+		linear(1, 1000, 2048),
 		linear(128, 3072, 768), linear(128, 768, 3072), linear(197, 3072, 768), linear(512, 768, 768),
 	)
 }
@@ -151,10 +152,12 @@ var convolutions = []sample{
 	conv(256, 256, 32, 3, 1, 1), conv(64, 64, 112, 3, 1, 1), conv(512, 512, 28, 3, 1, 1), conv(256, 256, 56, 3, 2, 1),
 	conv(3, 64, 224, 7, 2, 1), conv(3, 64, 224, 3, 1, 1), conv(3, 32, 224, 3, 2, 1), conv(3, 768, 224, 16, 16, 1),
 	conv(64, 256, 56, 1, 1, 1), conv(256, 64, 56, 1, 1, 1), conv(512, 128, 28, 1, 1, 1), conv(256, 1024, 14, 1, 1, 1),
-	conv(1024, 256, 14, 1, 1, 1), conv(512, 2048, 7, 1, 1, 1), conv(2048, 512, 7, 1, 1, 1), conv(256, 1024, 32, 1, 1, 1),
+	conv(1024, 256, 14, 1, 1, 1), conv(512, 2048, 7, 1, 1, 1), conv(2048, 512, 7, 1, 1, 1),
+	conv(256, 1024, 32, 1, 1, 1),
 	conv(1024, 256, 32, 1, 1, 1), conv(256, 512, 56, 1, 2, 1), conv(16, 96, 112, 1, 1, 1), conv(144, 24, 56, 1, 1, 1),
 	conv(384, 64, 14, 1, 1, 1), conv(960, 160, 7, 1, 1, 1), conv(768, 3072, 14, 1, 1, 1),
-	conv(32, 32, 112, 3, 1, 32), conv(96, 96, 112, 3, 2, 96), conv(144, 144, 56, 3, 1, 144), conv(384, 384, 14, 3, 1, 384),
+	conv(32, 32, 112, 3, 1, 32), conv(96, 96, 112, 3, 2, 96), conv(144, 144, 56, 3, 1, 144),
+	conv(384, 384, 14, 3, 1, 384),
 	conv(960, 960, 7, 3, 1, 960), conv(672, 672, 14, 5, 1, 672), conv(96, 96, 56, 7, 1, 96),
 	conv(128, 128, 56, 3, 1, 32), conv(512, 512, 14, 3, 1, 32),
 }
@@ -162,7 +165,10 @@ var convolutions = []sample{
 var others = []sample{
 	{kind: "layer_norm", in: []tensor.Shape{sequence, features, features}, attrs: graph.Attrs{"dims": 1, "eps": 1e-5}},
 	{kind: "rms_norm", in: []tensor.Shape{sequence, features}, attrs: graph.Attrs{"dims": 1, "eps": 1e-5}},
-	{kind: "group_norm", in: []tensor.Shape{picture, channels, channels}, attrs: graph.Attrs{"groups": 32, "eps": 1e-5}},
+	{
+		kind: "group_norm", in: []tensor.Shape{picture, channels, channels},
+		attrs: graph.Attrs{"groups": 32, "eps": 1e-5},
+	},
 	{
 		kind: "batch_norm", in: []tensor.Shape{picture, channels, channels, channels, channels},
 		attrs: graph.Attrs{"eps": 1e-5},

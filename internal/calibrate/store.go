@@ -68,7 +68,9 @@ func (r Record) Rates() cost.Rates {
 			if points == nil {
 				points = make(map[string][]cost.Point)
 			}
-			points[class] = append(points[class], cost.Point{M: int64(p[0]), N: int64(p[1]), K: int64(p[2]), FLOPs: p[3]})
+			points[class] = append(
+				points[class], cost.Point{M: int64(p[0]), N: int64(p[1]), K: int64(p[2]), FLOPs: p[3]},
+			)
 		}
 	}
 	return cost.Rates{

@@ -196,7 +196,9 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 		case simd.Int8:
 			m.set.TransposeInt8(n/8, ops.Elements[int8](ops.View{Data: m.data})[at+r*m.line:], m.line, to[r:], width)
 		default:
-			m.set.TransposeHalf(e, n/8, ops.Elements[uint16](ops.View{Data: m.data})[at+r*m.line:], m.line, to[r:], width)
+			m.set.TransposeHalf(
+				e, n/8, ops.Elements[uint16](ops.View{Data: m.data})[at+r*m.line:], m.line, to[r:], width,
+			)
 		}
 	}
 	if from := n &^ 7; from < n {

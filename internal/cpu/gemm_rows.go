@@ -53,7 +53,8 @@ func (c rowsCut) split(work []byte) (sums, left, rows []float32) {
 
 // byRows reports whether a product is computed so.
 func (g *gemmCall[T]) byRows() bool {
-	return g.set != nil && g.set.HasCombine(g.element) && g.m <= simd.FewRows && g.source == rightRows && g.n >= stripColumns &&
+	return g.set != nil && g.set.HasCombine(g.element) && g.m <= simd.FewRows && g.source == rightRows &&
+		g.n >= stripColumns &&
 		g.a == panelSource[T](&g.left)
 }
 

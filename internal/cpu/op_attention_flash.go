@@ -79,7 +79,8 @@ func runFlash(c *ops.Call) {
 	f := flashes.Get().(*flash)
 	*f = flash{
 		set: c.Pool.Set, ctx: c.Ctx, q: c.In[0], k: c.In[1], v: c.In[2], out: c.Out[0], work: c.Work,
-		scale: float32(c.Attrs.Float("scale")), causal: c.Attrs.Bool("is_causal"), unseenNaN: c.Attrs.Bool("unseen_nan"),
+		scale: float32(c.Attrs.Float("scale")), causal: c.Attrs.Bool("is_causal"),
+		unseenNaN:  c.Attrs.Bool("unseen_nan"),
 		flashSizes: flashSizesOf(c.In[0].Shape(), c.In[1].Shape(), c.In[2].Shape()),
 	}
 	if len(c.In) > 3 {
@@ -211,7 +212,9 @@ func (f *flash) pack(u *flashUnit, k0, k1 int) {
 	columns, depth := f.set.Columns, ops.RoundUp(f.width, unroll)
 	for l := 0; l < n; l += columns {
 		for d := 0; d < f.width; d += blockK {
-			u.keys.pack(u.packedKeys[l*depth+d*columns:], columns, k0+l, k0+min(l+columns, n), d, min(d+blockK, f.width))
+			u.keys.pack(
+				u.packedKeys[l*depth+d*columns:], columns, k0+l, k0+min(l+columns, n), d, min(d+blockK, f.width),
+			)
 		}
 	}
 	u.values.pack(u.packedValues, columns, 0, f.valueWidth, k0, k1)

@@ -213,7 +213,9 @@ func expandPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 
 // packExpand writes the weights of one of the convolutions.
 func packExpand(pool *ops.Pool, a graph.Attrs, p graph.Pack, raw ops.View, dst []byte) error {
-	expansionOf(a).Convs()[p.In/ConvOperands].Pack(pool, weight16(raw, new(ops.WeightRoom)), ops.Elements[float32](ops.View{Data: dst}))
+	expansionOf(a).Convs()[p.In/ConvOperands].Pack(
+		pool, weight16(raw, new(ops.WeightRoom)), ops.Elements[float32](ops.View{Data: dst}),
+	)
 	return nil
 }
 

@@ -73,7 +73,8 @@ func convolutionOf(x, w, out tensor.Shape, d tensor.DType, a graph.Attrs) *convo
 
 func (g *convolution) set(x, w, out tensor.Shape, d tensor.DType, a graph.Attrs) {
 	*g = convolution{
-		batch: x[0], groups: a.Int("groups"), in: ops.Threes(x[2:], 1), out: ops.Threes(out[2:], 1), kernel: ops.Threes(w[2:], 1),
+		batch: x[0], groups: a.Int("groups"), in: ops.Threes(x[2:], 1), out: ops.Threes(out[2:], 1),
+		kernel: ops.Threes(w[2:], 1),
 		stride: ops.Threes(a.Ints("stride"), 1), padding: ops.Threes(a.Ints("padding"), 0),
 		dilation: ops.Threes(a.Ints("dilation"), 1), transposed: a.Bool("transposed"), dtype: d,
 	}
@@ -192,7 +193,8 @@ func runConvLast(c *ops.Call) error {
 	}
 	p.Call = *c
 	p.result[0] = ops.View{
-		Data: c.Work[:ops.Volume(shape)*out.DType.Size()], DType: out.DType, Layout: tensor.Layout{Shape: shape, Strides: strides},
+		Data: c.Work[:ops.Volume(shape)*out.DType.Size()], DType: out.DType,
+		Layout: tensor.Layout{Shape: shape, Strides: strides},
 	}
 	p.Call.Out, p.Call.Work = p.result[:], c.Work[planarBytes(out.DType, shape):]
 	err := runPlanarConv(&p.Call)

@@ -67,7 +67,8 @@ func convPixels[T ops.Real](f *convFactors[T], g *convolution, x ops.View, first
 		return &f.pixels
 	}
 	f.pixelGrid = grid[T]{
-		v: x, offset: first, channels: [1]int{g.inputs}, lineShape: space.Shape, lineStrides: space.Strides, line0: from,
+		v: x, offset: first, channels: [1]int{g.inputs}, lineShape: space.Shape, lineStrides: space.Strides,
+		line0:        from,
 		depthStrides: x.Layout.Strides[1:2],
 	}
 	f.pixelGrid.depthShape = f.pixelGrid.channels[:]

@@ -282,7 +282,8 @@ func (e *expertsCall) product(to, rows []float32, weights []ops.View, i int, bia
 	made := product[float32]{
 		m: e.many, n: n, k: k, a: factor{v: singleView(rows), line: k, step: 1},
 		b: factor{
-			v: w, offset: w.Layout.Offset, line: w.Layout.Strides[0], step: w.Layout.Strides[1], encoding: e.encodings[i],
+			v: w, offset: w.Layout.Offset, line: w.Layout.Strides[0], step: w.Layout.Strides[1],
+			encoding: e.encodings[i],
 		},
 		out: singleView(to), bias: bias, end: ending[float32]{act: act}, how: manner{alone: true}, work: e.work,
 	}

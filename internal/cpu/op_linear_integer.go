@@ -141,7 +141,8 @@ func cross[E any, T ops.Real | ops.Integer](c *ops.Call, load func(E) T, store f
 	x, y, out, d := c.In[0], c.In[1], c.Out[0], c.Attrs.Int("dim")
 	t := crossing[E, T]{
 		x: ops.Elements[E](x), y: ops.Elements[E](y), out: ops.Elements[E](out), load: load, store: store,
-		xs: ops.StartsOf(x.Layout, x.Shape(), d), ys: ops.StartsOf(y.Layout, y.Shape(), d), outs: ops.StartsOf(out.Layout, out.Shape(), d),
+		xs: ops.StartsOf(x.Layout, x.Shape(), d), ys: ops.StartsOf(y.Layout, y.Shape(), d),
+		outs:  ops.StartsOf(out.Layout, out.Shape(), d),
 		xStep: x.Layout.Strides[d], yStep: y.Layout.Strides[d], outStep: out.Layout.Strides[d],
 	}
 	tasks.Do(c.Pool, out.Size()/3, ops.Grain, t)
@@ -164,7 +165,9 @@ func (t *crossing[E, T]) Run(from, to int) {
 		for e := range 3 {
 			f, g := (e+1)%3, (e+2)%3
 			t.out[out+e*t.outStep] = t.store(
-				T(t.load(t.x[x+f*t.xStep])*t.load(t.y[y+g*t.yStep])) - T(t.load(t.x[x+g*t.xStep])*t.load(t.y[y+f*t.yStep])))
+				T(
+					t.load(t.x[x+f*t.xStep])*t.load(t.y[y+g*t.yStep]),
+				) - T(t.load(t.x[x+g*t.xStep])*t.load(t.y[y+f*t.yStep])))
 		}
 	}
 }

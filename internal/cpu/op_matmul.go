@@ -145,7 +145,8 @@ func (m *matmulCall[T]) one(p *ops.Pool, i int, work []byte) {
 	left := factor{v: m.x, offset: x.Offset, line: x.Strides[0], step: x.Strides[1]}
 	right := factor{v: m.y, offset: y.Offset, line: y.Strides[1], step: y.Strides[0]}
 	one := product[T]{
-		m: m.m, n: m.n, k: m.k, a: left, b: right, out: m.out, at: m.out.Layout.Offset + i*m.m*m.n, end: end, how: m.how,
+		m: m.m, n: m.n, k: m.k, a: left, b: right, out: m.out, at: m.out.Layout.Offset + i*m.m*m.n, end: end,
+		how:  m.how,
 		work: work,
 	}
 	one.run(p, m.pool.Set)

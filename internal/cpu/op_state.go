@@ -212,7 +212,8 @@ func (u *walkUnit) walk() {
 				continue
 			}
 			// A state that nobody goes on with in this pass is computed where it lies.
-			here := from >= 0 && from == to && u.kind != walkConv && (t+1 == u.tokens || u.place(t+1, 0) != graph.StateBefore)
+			here := from >= 0 && from == to && u.kind != walkConv &&
+				(t+1 == u.tokens || u.place(t+1, 0) != graph.StateBefore)
 			switch {
 			case here:
 				u.state = u.part(from, 0)[:n]

@@ -44,7 +44,9 @@ func halves32(v ops.View) []uint16 {
 func conv32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv32Of(a)
-	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(ops.Volume(in[1].Shape[1:])) / int64(unitSet(a).Speed)
+	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(ops.Volume(in[1].Shape[1:])) / int64(
+		unitSet(a).Speed,
+	)
 	return c
 }
 

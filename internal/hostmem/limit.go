@@ -27,7 +27,9 @@ type LimitError struct {
 
 // Error gives all three.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("the process is limited to %d bytes, which leaves %d: %d wanted", e.LimitBytes, e.LeftBytes, e.WantBytes)
+	return fmt.Sprintf(
+		"the process is limited to %d bytes, which leaves %d: %d wanted", e.LimitBytes, e.LeftBytes, e.WantBytes,
+	)
 }
 
 // OutOfMemory reports that memory was short.

@@ -118,7 +118,8 @@ func (r *runner) plant(ctx context.Context, m mutant, tests []string) (v verdict
 // forget removes what rapid wrote of failures since then, which it would try first in later runs.
 func (r *runner) forget(begun time.Time) error {
 	return filepath.WalkDir(r.root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".fail" || !strings.Contains(filepath.ToSlash(path), "/testdata/rapid/") {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".fail" ||
+			!strings.Contains(filepath.ToSlash(path), "/testdata/rapid/") {
 			return err
 		}
 		info, err := d.Info()
@@ -164,7 +165,9 @@ func (r *runner) overlay(texts map[string]string) (string, error) {
 
 // goTest runs tests until the first that fails.
 func (r *runner) goTest(ctx context.Context, args []string) (output string, failed bool, err error) {
-	args = slices.Concat([]string{"test", "-vet=off", "-failfast", "-timeout", r.timeout.String()}, args, r.quickly(args))
+	args = slices.Concat(
+		[]string{"test", "-vet=off", "-failfast", "-timeout", r.timeout.String()}, args, r.quickly(args),
+	)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root
 	bytes, err := cmd.CombinedOutput()

@@ -330,7 +330,9 @@ func (p *Program) checkSignature() error {
 	}
 	for i, spec := range p.Signature.Outputs {
 		if out := p.Graph.Outputs[i]; spec.Arg.Name != out.Name && spec.Kind != OutputToken {
-			return formatError("signature", "output %d is %s, in the graph %s", i, quote(spec.Arg.Name), quote(out.Name))
+			return formatError(
+				"signature", "output %d is %s, in the graph %s", i, quote(spec.Arg.Name), quote(out.Name),
+			)
 		}
 		kind, known := targets[spec.Target]
 		switch spec.Kind {

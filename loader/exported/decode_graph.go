@@ -196,7 +196,9 @@ func (d *decoder) moduleStack() ([]Frame, error) {
 	for entry := range strings.SplitSeq(whole, ";") {
 		parts := splitOutsideBrackets(entry)
 		if len(parts) != 3 {
-			return nil, d.Errorf(fault.ErrFormat, "the module stack entry %s is not a key, a path and a class", quote(entry))
+			return nil, d.Errorf(
+				fault.ErrFormat, "the module stack entry %s is not a key, a path and a class", quote(entry),
+			)
 		}
 		stack = append(stack, Frame{Key: parts[0], Path: parts[1], Class: parts[2]})
 	}

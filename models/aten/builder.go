@@ -240,7 +240,8 @@ func encodeNumber(n number, d tensor.DType) ([]byte, error) {
 			i = 0
 		}
 		return put(uint64(i)), nil
-	case tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64, tensor.UInt8, tensor.UInt16, tensor.UInt32, tensor.UInt64:
+	case tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64, tensor.UInt8, tensor.UInt16, tensor.UInt32,
+		tensor.UInt64:
 		return put(uint64(i)), nil
 	}
 	return nil, fmt.Errorf("a constant of %v", d)

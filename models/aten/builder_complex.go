@@ -26,7 +26,8 @@ func PartOf(d tensor.DType) tensor.DType {
 // PairLayout returns the layout, in parts, of a layout that counts pairs.
 func PairLayout(l tensor.Layout) tensor.Layout {
 	out := tensor.Layout{
-		Shape: append(slices.Clone(l.Shape), 2), Strides: make([]int, len(l.Strides), len(l.Strides)+1), Offset: 2 * l.Offset,
+		Shape: append(slices.Clone(l.Shape), 2), Strides: make([]int, len(l.Strides), len(l.Strides)+1),
+		Offset: 2 * l.Offset,
 	}
 	for i, s := range l.Strides {
 		out.Strides[i] = 2 * s

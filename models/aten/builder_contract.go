@@ -146,7 +146,9 @@ func (b *Builder) matched(x, y labelled) (labelled, labelled, error) {
 	x, y = narrow(x, y), narrow(y, x)
 	for _, l := range x.labels {
 		if n := y.size(l); n >= 0 && n != x.size(l) {
-			return x, y, fmt.Errorf("tensors %v and %v: sizes %d and %d of one index", x.shape(), y.shape(), x.size(l), n)
+			return x, y, fmt.Errorf(
+				"tensors %v and %v: sizes %d and %d of one index", x.shape(), y.shape(), x.size(l), n,
+			)
 		}
 	}
 	return x, y, nil

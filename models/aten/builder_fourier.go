@@ -56,7 +56,10 @@ func (f fourier) root(k int) (re, im float64) {
 func (b *Builder) charge(numbers int, d tensor.DType) error {
 	b.fourierBytes += int64(numbers) * int64(d.Size())
 	if b.fourierBytes > maxFourierBytes {
-		return b.Unsupported("Fourier transforms and windows of so many lengths that their numbers take more than %d bytes", maxFourierBytes)
+		return b.Unsupported(
+			"Fourier transforms and windows of so many lengths that their numbers take more than %d bytes",
+			maxFourierBytes,
+		)
 	}
 	return nil
 }
@@ -117,7 +120,9 @@ func (f fourier) matrix() (values []float64, lines, columns int) {
 func (b *Builder) transform(x *Ref, f fourier) (*Ref, error) {
 	first := b.split(f.n)
 	if first == 0 && f.n > primeFourier {
-		return nil, b.Unsupported("a Fourier transform of %d numbers, which is not a product of factors up to %d", f.n, wholeFourier)
+		return nil, b.Unsupported(
+			"a Fourier transform of %d numbers, which is not a product of factors up to %d", f.n, wholeFourier,
+		)
 	}
 	if first == 0 {
 		weight, err := b.fourierWeight(f)

@@ -14,7 +14,10 @@ import (
 // of "abs", is among complexRules.
 var complexTargets = slices.Concat(
 	[]atenOp{
-		op("aten::view_as_real(Tensor(a) self) -> Tensor(a)", func(c *call) (*Ref, error) { return complexOnly(c, c.pairs) }),
+		op(
+			"aten::view_as_real(Tensor(a) self) -> Tensor(a)",
+			func(c *call) (*Ref, error) { return complexOnly(c, c.pairs) },
+		),
 		op("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", func(c *call) (*Ref, error) {
 			return c.OfPairs(c.tensor("self"))
 		}),
@@ -41,7 +44,9 @@ var complexTargets = slices.Concat(
 		op("aten::_neg_view(Tensor(a) self) -> Tensor(a)", func(c *call) (*Ref, error) {
 			return c.turnedView(c.tensor("self"), (*Builder).negated)
 		}),
-		inPlace("aten::conj_physical_(Tensor self) -> Tensor", func(c *call) (*Ref, error) { return c.tensor("self"), nil }),
+		inPlace(
+			"aten::conj_physical_(Tensor self) -> Tensor", func(c *call) (*Ref, error) { return c.tensor("self"), nil },
+		),
 	},
 	realTargets("real(Tensor(a) self) -> Tensor(a)", "conj(Tensor(a) self) -> Tensor(a)", "_conj(Tensor(a) self) -> Tensor(a)",
 		"_conj_physical(Tensor self) -> Tensor", "conj_physical(Tensor self) -> Tensor"),
@@ -109,7 +114,8 @@ var complexRules = func() map[string]complexRule {
 		}
 	}
 	for _, name := range []string{
-		"full", "full_like", "new_full", "scalar_tensor", "empty", "empty_permuted", "empty_strided", "new_empty_strided",
+		"full", "full_like", "new_full", "scalar_tensor", "empty", "empty_permuted", "empty_strided",
+		"new_empty_strided",
 		"zeros", "ones", "new_zeros", "new_ones", "new_empty", "zeros_like", "ones_like", "empty_like", "fill", "zero",
 	} {
 		all[name] = plain

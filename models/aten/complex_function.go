@@ -11,7 +11,9 @@ import (
 // times returns the product of two tensors, of which one at least is complex.
 func (b *Builder) times(x, y operandArg) (*Ref, error) {
 	sub := &call{Builder: b, args: map[string]any{"self": x, "other": y}}
-	if err := product("self", "other")(sub, op("aten::mul(Tensor self, Tensor other) -> Tensor", binary("mul")).build); err != nil {
+	if err := product("self", "other")(
+		sub, op("aten::mul(Tensor self, Tensor other) -> Tensor", binary("mul")).build,
+	); err != nil {
 		return nil, err
 	}
 	return Refs(sub.results)[0], nil
@@ -231,7 +233,9 @@ func linearOfComplex(c *call, build func(c *call) error) error {
 		return err
 	}
 	sum := &call{Builder: c.Builder, args: map[string]any{"self": c.results[0], "other": bias}}
-	if err := byParts("self", "other")(sum, op("aten::add(Tensor self, Tensor other) -> Tensor", binary("add")).build); err != nil {
+	if err := byParts("self", "other")(
+		sum, op("aten::add(Tensor self, Tensor other) -> Tensor", binary("add")).build,
+	); err != nil {
 		return err
 	}
 	c.results = sum.results

@@ -242,7 +242,8 @@ func putCounted(c *call, t Target) error {
 		return putAtCounted(c, t)
 	}
 	k := values.counted
-	if k == nil || r.IsCounted() || lead != 0 || k.dim != 0 || c.bool("accumulate") || values.rank() != r.rank()-mask.rank()+1 {
+	if k == nil || r.IsCounted() || lead != 0 || k.dim != 0 || c.bool("accumulate") ||
+		values.rank() != r.rank()-mask.rank()+1 {
 		return c.Unsupported("rows that data counts, put elsewhere: %s", SizeOfData)
 	}
 	p, err := c.where(mask)

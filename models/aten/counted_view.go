@@ -246,7 +246,8 @@ func reshapedRows(r *Ref, shape tensor.Shape, open int, byCount bool) (behind, i
 	if inner < 0 && outer == before && byCount { // and behind them
 		inner = behind
 	}
-	ok = outer == before && inner > 0 && behind > 0 && (behind%inner == 0 || inner%behind == 0) && (inner == behind || before == 1)
+	ok = outer == before && inner > 0 && behind > 0 && (behind%inner == 0 || inner%behind == 0) &&
+		(inner == behind || before == 1)
 	return behind, inner, ok
 }
 
@@ -307,7 +308,8 @@ func expandAsCounted(c *call, t Target) error {
 	}
 	at := k.dim - (other.rank() - r.rank())
 	switch {
-	case r.IsCounted() && (!r.counted.same(k.Count) || r.counted.dim != at), !r.IsCounted() && at >= 0 && r.shape()[at] != 1:
+	case r.IsCounted() &&
+		(!r.counted.same(k.Count) || r.counted.dim != at), !r.IsCounted() && at >= 0 && r.shape()[at] != 1:
 		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
 	}
 	return c.giveSame(t, k.Count, k.dim, nil)

@@ -23,7 +23,8 @@ func scatterCounted(c *call, t Target) error {
 	if k, alike := countOf(list); alike && k.dim != d {
 		return c.giveSame(t, k.Count, k.dim, nil)
 	}
-	if k, alike := countOf(list[1:]); !alike || index.rank() != r.rank() || r.IsCounted() && r.counted.dim != d || k == nil {
+	if k, alike := countOf(list[1:]); !alike || index.rank() != r.rank() || r.IsCounted() && r.counted.dim != d ||
+		k == nil {
 		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
 	}
 	places, err := c.placesOrBehind(r, d, index, false)
@@ -48,7 +49,8 @@ func putAtCounted(c *call, t Target) error {
 			d = i
 		}
 	}
-	if d < 0 || d >= r.rank() || indices[d].rank() != 1 || !indices[d].IsCounted() || r.IsCounted() && r.counted.dim != d {
+	if d < 0 || d >= r.rank() || indices[d].rank() != 1 || !indices[d].IsCounted() ||
+		r.IsCounted() && r.counted.dim != d {
 		return c.Unsupported("rows that data counts, put elsewhere: %s", SizeOfData)
 	}
 	if k := values.counted; k != nil {

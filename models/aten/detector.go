@@ -12,7 +12,10 @@ import (
 var detectorTargets = []atenOp{
 	// Torchvision's batched_nms: beyond "apart" boxes classes are looked at one by one, up to there all in one plane, where each
 	// class has a place of its own.
-	op("optimem::batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold, int apart) -> Tensor", suppressClasses),
+	op(
+		"optimem::batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold, int apart) -> Tensor",
+		suppressClasses,
+	),
 	// Where maps, interpolated to the sizes of their regions, are largest: rows, columns, and what is there.
 	{"optimem::heatmap_peaks(Tensor maps, Tensor heights, Tensor widths) -> (Tensor, Tensor, Tensor)", heatmapPeaks},
 }

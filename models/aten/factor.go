@@ -13,7 +13,10 @@ import (
 // transpose, as the memory happens to lie.
 var factorTargets = []atenOp{
 	op("aten::linalg_inv(Tensor A) -> Tensor", func(c *call) (*Ref, error) { return c.first(c.inverted("A", true)) }),
-	op("aten::inverse(Tensor self) -> Tensor", func(c *call) (*Ref, error) { return c.first(c.inverted("self", true)) }),
+	op(
+		"aten::inverse(Tensor self) -> Tensor",
+		func(c *call) (*Ref, error) { return c.first(c.inverted("self", true)) },
+	),
 	{"aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)", func(c *call) error {
 		return c.giveRefs(c.inverted("A", c.bool("check_errors")))
 	}},

@@ -37,7 +37,10 @@ var fourierTargets = func() []atenOp {
 			return c.fourierOver(kind, c.ints("s"), dims)
 		}
 		all = append(all,
-			op("aten::fft_"+name+"2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor", over),
+			op(
+				"aten::fft_"+name+"2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor",
+				over,
+			),
 			op("aten::fft_"+name+"n(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor", over))
 	}
 	const (
@@ -58,7 +61,9 @@ var fourierTargets = func() []atenOp {
 		}),
 		op("aten::_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor",
 			func(c *call) (*Ref, error) {
-				return c.fourierPlain(fourierKind{from: halfNumbers, to: realNumbers, inverse: true}, c.int("last_dim_size"))
+				return c.fourierPlain(
+					fourierKind{from: halfNumbers, to: realNumbers, inverse: true}, c.int("last_dim_size"),
+				)
 			}),
 		op("aten::fft_fftfreq(int n, float d=1.0, *, "+factory, func(c *call) (*Ref, error) {
 			return c.frequencies(c.int("n"))
@@ -75,7 +80,10 @@ var fourierTargets = func() []atenOp {
 		op("aten::stft"+window+options+"bool? return_complex=None, bool? align_to_window=None) -> Tensor", stft),
 		op("aten::stft.center"+window+"bool center=True, str pad_mode=\"reflect\", "+options+
 			"bool? return_complex=None, bool? align_to_window=None) -> Tensor", stft),
-		op("aten::istft"+window+"bool center=True, "+options+"int? length=None, bool return_complex=False) -> Tensor", istft),
+		op(
+			"aten::istft"+window+"bool center=True, "+options+"int? length=None, bool return_complex=False) -> Tensor",
+			istft,
+		),
 	)
 }()
 

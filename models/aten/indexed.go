@@ -14,7 +14,9 @@ var indexedTargets = []atenOp{
 	{"aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", indexOrSelect},
 	op("aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor", maskedIndex),
 	op("aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
-	inPlace("aten::index_put_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
+	inPlace(
+		"aten::index_put_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut,
+	),
 	op("aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
 		indexPut),
 	op("aten::_index_put_impl(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, bool unsafe=False)"+
@@ -190,7 +192,9 @@ func (c *call) maskPut(r *Ref, indices []*Ref, values *Ref) (out *Ref, done bool
 	rest := r.rank() - lead - mask.rank()
 	for values.rank() > lead+1+rest {
 		if values.shape()[0] != 1 {
-			return nil, true, fmt.Errorf("values %v where a mask %v of %v is true", values.shape(), mask.shape(), r.shape())
+			return nil, true, fmt.Errorf(
+				"values %v where a mask %v of %v is true", values.shape(), mask.shape(), r.shape(),
+			)
 		}
 		values = c.selectAt(values, 0, 0)
 	}

@@ -23,7 +23,9 @@ var joinTargets = []atenOp{
 	op("aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", combinations),
 	op("aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", func(c *call) (*Ref, error) {
 		r := c.tensor("self")
-		return c.embedded(r, c.int("offset"), c.wrapDim(c.int("dim1"), r.rank()+1), c.wrapDim(c.int("dim2"), r.rank()+1))
+		return c.embedded(
+			r, c.int("offset"), c.wrapDim(c.int("dim1"), r.rank()+1), c.wrapDim(c.int("dim2"), r.rank()+1),
+		)
 	}),
 	op("aten::diag(Tensor self, int diagonal=0) -> Tensor", func(c *call) (*Ref, error) {
 		r, offset := c.tensor("self"), c.int("diagonal")

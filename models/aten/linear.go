@@ -55,7 +55,10 @@ var linearTargets = []atenOp{
 		}
 		return c.giveRef(c.matmul(x, y))
 	}, "self", 2, "mat2", 2)},
-	{"aten::_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor", ranked(int8PackMM, "self", 2, "mat2", 2)},
+	{
+		"aten::_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor",
+		ranked(int8PackMM, "self", 2, "mat2", 2),
+	},
 	{"aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) " +
 		"-> Tensor", groupedMM},
 	{"transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor", func(c *call) error {
@@ -64,7 +67,10 @@ var linearTargets = []atenOp{
 	}},
 	{"optimem::experts(Tensor self, Tensor ids, Tensor weights, Tensor[] gate, Tensor[] up, Tensor[] down, Tensor[]? biases=None, *, " +
 		"str act='silu', float alpha=0., float limit=0., bool weigh_input=False) -> Tensor", experts},
-	{"optimem::causal_conv(Tensor self, Tensor weight, Tensor? bias=None) -> Tensor", walking("causal_conv", "self", "weight", "bias")},
+	{
+		"optimem::causal_conv(Tensor self, Tensor weight, Tensor? bias=None) -> Tensor",
+		walking("causal_conv", "self", "weight", "bias"),
+	},
 	{"optimem::selective_scan(Tensor self, Tensor steps, Tensor a, Tensor b, Tensor c) -> Tensor",
 		walking("selective_scan", "self", "steps", "a", "b", "c")},
 	{"optimem::delta_rule(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor share) -> Tensor",
@@ -89,7 +95,9 @@ func ranked(build func(c *call) error, name string, rank int, name2 string, rank
 	return func(c *call) error {
 		x, y := c.tensor(name), c.tensor(name2)
 		if c.err == nil && (x.rank() != rank || y.rank() != rank2) {
-			return fmt.Errorf("%s %v and %s %v do not have ranks %d and %d", name, x.shape(), name2, y.shape(), rank, rank2)
+			return fmt.Errorf(
+				"%s %v and %s %v do not have ranks %d and %d", name, x.shape(), name2, y.shape(), rank, rank2,
+			)
 		}
 		return build(c)
 	}

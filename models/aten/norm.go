@@ -251,7 +251,9 @@ func instanceNorm(c *call) error {
 	operands := []graph.Operand{c.Read(x), c.Read(c.optTensor("weight")), c.Read(c.optTensor("bias"))}
 	if !c.bool("use_input_stats") {
 		mean, variance := c.tensor("running_mean"), c.tensor("running_var")
-		return c.give("batch_norm", graph.Attrs{"eps": c.float("eps")}, append(operands, c.Read(mean), c.Read(variance))...)
+		return c.give(
+			"batch_norm", graph.Attrs{"eps": c.float("eps")}, append(operands, c.Read(mean), c.Read(variance))...,
+		)
 	}
 	if c.has("running_mean") {
 		return &UnsupportedError{What: "instance_norm that changes its running statistics; export after model.eval()"}
@@ -279,7 +281,9 @@ func layerNorm(further bool) func(c *call) error {
 		}
 		eps := c.float("eps")
 		w := c.optTensor("weight")
-		err = c.give("layer_norm", graph.Attrs{"dims": n, "eps": eps}, c.Read(x), c.Read(w), c.Read(c.optTensor("bias")))
+		err = c.give(
+			"layer_norm", graph.Attrs{"dims": n, "eps": eps}, c.Read(x), c.Read(w), c.Read(c.optTensor("bias")),
+		)
 		if err != nil || !further {
 			return err
 		}

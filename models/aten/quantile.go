@@ -50,7 +50,8 @@ func quantile(c *call) (*Ref, error) {
 			return nil, err
 		}
 	}
-	if c.err != nil || !(q >= 0 && q <= 1) || r.shape()[d] == 0 || r.dtype != tensor.Float32 && r.dtype != tensor.Float64 {
+	if c.err != nil || !(q >= 0 && q <= 1) || r.shape()[d] == 0 ||
+		r.dtype != tensor.Float32 && r.dtype != tensor.Float64 {
 		return nil, fmt.Errorf("quantile %v of %v %v", q, r.dtype, r.shape())
 	}
 	sorted, err := c.Emit("sort", graph.Attrs{"dim": d}, c.Read(r))

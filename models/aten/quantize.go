@@ -68,7 +68,8 @@ var quantizeTargets = func() []atenOp {
 		op(perTensor+".tensor_qparams(Tensor self, "+tensors+limits+") -> Tensor", faked),
 		{perTensor + "_cachemask(Tensor self, " + numbers + limits + ") -> (Tensor output, Tensor mask)", masked},
 		op(channels+"(Tensor self, "+tensors+"int axis, "+limits+") -> Tensor", faked),
-		{channels + "_cachemask(Tensor self, " + tensors + "int axis, " + limits + ") -> (Tensor output, Tensor mask)", masked},
+		{channels + "_cachemask(Tensor self, " + tensors + "int axis, " + limits +
+			") -> (Tensor output, Tensor mask)", masked},
 	}
 }()
 

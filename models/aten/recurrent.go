@@ -20,11 +20,15 @@ var recurrentTargets = []atenOp{
 	{"aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, " +
 		"bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)", recurrent("tanh", "input")},
 	{"aten::rnn_tanh.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, " +
-		"int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)", recurrent("tanh", "data")},
+		"int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)", recurrent(
+		"tanh", "data",
+	)},
 	{"aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, " +
 		"bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)", recurrent("relu", "input")},
 	{"aten::rnn_relu.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, " +
-		"int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)", recurrent("relu", "data")},
+		"int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)", recurrent(
+		"relu", "data",
+	)},
 	{"aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> " +
 		"(Tensor, Tensor)", recurrentCell("lstm")},
 	{"aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",

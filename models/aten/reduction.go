@@ -20,10 +20,16 @@ var foldTargets = []atenOp{
 	op("aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
 		sumOf("nansum")),
 	op("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", sumOf("prod")),
-	op("aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", sumOf("prod")),
+	op(
+		"aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+		sumOf("prod"),
+	),
 	op("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", meanOf),
 	op("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", meanOf),
-	op("aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", nanMean),
+	op(
+		"aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+		nanMean,
+	),
 	op("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", loss(func(c *call, d *Ref) (*Ref, error) {
 		return c.combine("mul", nil, d, d)
 	})),
@@ -348,7 +354,10 @@ func vectorNormTargets() []atenOp {
 	return []atenOp{
 		op("aten::linalg_vector_norm(Tensor self, Scalar ord=2"+rest, vectorNorm("ord")),
 		op("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", vectorNorm("p")),
-		op("aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor", vectorNorm("p")),
+		op(
+			"aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
+			vectorNorm("p"),
+		),
 		op("aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
 			vectorNorm("p")),
 		op("aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor", vectorNorm("p")),
@@ -440,7 +449,9 @@ func matrixNorm(c *call) (*Ref, error) {
 		number = false
 	}
 	if !number {
-		return nil, &UnsupportedError{What: fmt.Sprintf("the matrix norm %v, which needs singular values", c.args["ord"])}
+		return nil, &UnsupportedError{
+			What: fmt.Sprintf("the matrix norm %v, which needs singular values", c.args["ord"]),
+		}
 	}
 	sums, err := c.vectorNorm(r, 1, []int{along}, true)
 	if err != nil {

@@ -19,7 +19,8 @@ var refusals = func() map[string]string {
 			"aten._unique", "aten.unique_dim_consecutive", "aten.to_sparse",
 		},
 		valueOfData: {
-			"aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "aten.allclose", "aten.Bool", "aten.Int",
+			"aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "aten.allclose", "aten.Bool",
+			"aten.Int",
 			"aten.Float",
 		},
 		loopOfData: {"higher_order.while_loop"},
@@ -33,7 +34,8 @@ var refusals = func() map[string]string {
 		factorisation: {
 			"aten.linalg_svd", "aten._linalg_svd", "aten.svd", "aten.linalg_svdvals", "aten.linalg_qr", "aten.qr",
 			"aten.linalg_eig", "aten.linalg_eigvals", "aten.linalg_eigh", "aten._linalg_eigh", "aten.linalg_eigvalsh",
-			"aten.linalg_cholesky", "aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_pinv", "aten.linalg_lu", "aten.linalg_lstsq",
+			"aten.linalg_cholesky", "aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_pinv", "aten.linalg_lu",
+			"aten.linalg_lstsq",
 			"aten.linalg_solve_triangular", "aten.triangular_solve", "aten.cholesky_solve", "aten.linalg_matrix_exp",
 		},
 	} {

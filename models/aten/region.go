@@ -12,10 +12,16 @@ import (
 var regionTargets = []atenOp{
 	op("torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,"+
 		" int sampling_ratio, bool aligned) -> Tensor", func(c *call) (*Ref, error) {
-		return c.regions("roi_align", graph.Attrs{"sampling": max(c.int("sampling_ratio"), 0), "aligned": c.bool("aligned")})
+		return c.regions(
+			"roi_align", graph.Attrs{"sampling": max(c.int("sampling_ratio"), 0), "aligned": c.bool("aligned")},
+		)
 	}),
 	regionsAndMore("torchvision::roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height,"+
-		" SymInt pooled_width) -> (Tensor, Tensor)", func(c *call) (*Ref, error) { return c.regions("roi_pool", graph.Attrs{}) }),
+		" SymInt pooled_width) -> (Tensor, Tensor)", func(
+		c *call,
+	) (*Ref, error) {
+		return c.regions("roi_pool", graph.Attrs{})
+	}),
 	regionsAndMore("torchvision::ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height,"+
 		" SymInt pooled_width, int sampling_ratio) -> (Tensor, Tensor)", func(c *call) (*Ref, error) {
 		return c.regions("roi_align", graph.Attrs{"sampling": max(c.int("sampling_ratio"), 0), "positional": true})
@@ -53,7 +59,8 @@ func deformConv(c *call) (*Ref, error) {
 	x, weight, moves, bias := c.tensor("input"), c.tensor("weight"), c.tensor("offset"), c.tensor("bias")
 	pair := func(name string) []int { return []int{c.int(name + "_h"), c.int(name + "_w")} }
 	attrs := graph.Attrs{
-		"stride": pair("stride"), "padding": pair("pad"), "dilation": pair("dilation"), "groups": c.int("offset_groups"),
+		"stride": pair("stride"), "padding": pair("pad"), "dilation": pair("dilation"),
+		"groups": c.int("offset_groups"),
 	}
 	groups := c.int("groups")
 	var mask *Ref

@@ -30,7 +30,9 @@ var interpolateTargets = []atenOp{
 	{"aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, " +
 		"float? scales_w=None) -> Tensor", interpolate("linear", "scales_h", "scales_w")},
 	{"aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, " +
-		"float? scales_h=None, float? scales_w=None) -> Tensor", interpolate("linear", "scales_d", "scales_h", "scales_w")},
+		"float? scales_h=None, float? scales_w=None) -> Tensor", interpolate(
+		"linear", "scales_d", "scales_h", "scales_w",
+	)},
 	{"aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, " +
 		"float? scales_w=None) -> Tensor", interpolate("cubic", "scales_h", "scales_w")},
 	{"aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, " +

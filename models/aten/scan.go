@@ -26,7 +26,10 @@ var scanTargets = slices.Concat(
 		op("aten::special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", softmax("softmax", false)),
 		op("aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", softmax("softmax", false)),
 		op("aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", softmax("softmax", true)),
-		op("aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", softmax("log_softmax", false)),
+		op(
+			"aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+			softmax("log_softmax", false),
+		),
 		op("aten::special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
 			softmax("log_softmax", false)),
 		op("aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", softmax("log_softmax", false)),

@@ -153,7 +153,8 @@ var elementwise = func() map[string]bool {
 		all[s.target] = !slices.Contains([]string{"glu", "prelu", "_prelu_kernel"}, baseName(s.target))
 	}
 	for _, name := range []string{
-		"clone.default", "contiguous.default", "detach.default", "detach_.default", "alias.default", "lift_fresh_copy.default",
+		"clone.default", "contiguous.default", "detach.default", "detach_.default", "alias.default",
+		"lift_fresh_copy.default",
 		"to.dtype", "to.dtype_layout", "to.device", "_to_copy.default", "copy_.default",
 	} {
 		all["torch.ops.aten."+name] = true

@@ -261,7 +261,8 @@ func binCount(c *call) (*Ref, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	if r.rank() != 1 || !isIntegral(r.dtype) || least < 0 || weights != nil && !slices.Equal(weights.shape(), r.shape()) {
+	if r.rank() != 1 || !isIntegral(r.dtype) || least < 0 ||
+		weights != nil && !slices.Equal(weights.shape(), r.shape()) {
 		return nil, fmt.Errorf("bincount of %v %v with at least %d", r.dtype, r.shape(), least)
 	}
 	if c.Most == 0 {

@@ -13,7 +13,8 @@ func specialTargets() []atenOp {
 	const self = "(Tensor self) -> Tensor"
 	var all []atenOp
 	for _, name := range []string{
-		"entr", "erfcx", "log_ndtr", "ndtri", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1", "i1e",
+		"entr", "erfcx", "log_ndtr", "ndtri", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1",
+		"i1e",
 	} {
 		all = append(all, op("aten::special_"+name+self, floatUnary(graph.Kind(name))))
 	}

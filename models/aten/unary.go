@@ -57,7 +57,8 @@ func functionTargets() []atenOp {
 		all = append(all, twins("aten::"+name+self, floatUnary(graph.Kind(name)))...)
 	}
 	for name, kind := range map[string]graph.Kind{
-		"arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctanh": "atanh",
+		"arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
+		"arctanh": "atanh",
 	} {
 		all = append(all, twins("aten::"+name+self, floatUnary(kind))...)
 	}
@@ -70,7 +71,9 @@ func functionTargets() []atenOp {
 	for name, kind := range map[string]graph.Kind{"neg": "neg", "negative": "neg", "frac": "frac"} {
 		all = append(all, twins("aten::"+name+self, unary(kind))...)
 	}
-	all = append(all, twins("aten::square"+self, func(c *call) (*Ref, error) { return c.power(c.tensor("self"), 2) })...)
+	all = append(
+		all, twins("aten::square"+self, func(c *call) (*Ref, error) { return c.power(c.tensor("self"), 2) })...,
+	)
 	for name, kind := range map[string]graph.Kind{
 		"ceil": "ceil", "floor": "floor", "round": "round", "trunc": "trunc", "fix": "trunc",
 	} {
@@ -95,7 +98,8 @@ func functionTargets() []atenOp {
 	all = append(all, twins("aten::logit(Tensor self, float? eps=None) -> Tensor", logit)...)
 	all = append(all, op("aten::special_logit(Tensor self, float? eps=None) -> Tensor", logit))
 	all = append(all, twins(
-		"aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", nanToNum)...)
+		"aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
+		nanToNum)...)
 	all = append(all, twins("aten::bitwise_not"+self, unary("bitwise_not"))...)
 	return append(all, twins("aten::logical_not"+self, func(c *call) (*Ref, error) {
 		x, err := c.Cast(c.tensor("self"), tensor.Bool)

@@ -32,7 +32,10 @@ var viewTargets = []atenOp{
 	{"aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", unsqueeze},
 	{"aten::unsqueeze_(Tensor(a!) self, int dim) -> Tensor(a!)", inPlaceView(unsqueeze)},
 	{"aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", transposeNamed("dim0", "dim1")},
-	{"aten::transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)", inPlaceView(transposeNamed("dim0", "dim1"))},
+	{
+		"aten::transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)",
+		inPlaceView(transposeNamed("dim0", "dim1")),
+	},
 	{"aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)", transposeNamed("axis0", "axis1")},
 	{"aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", transposeNamed("dim0", "dim1")},
 	{"aten::t(Tensor(a) self) -> Tensor(a)", transposeMatrix},

@@ -27,7 +27,10 @@ var windowTargets = func() []atenOp {
 		"bartlett": func(x float64) float64 { return 1 - math.Abs(2*x-1) }, "kaiser": kaiser(12),
 	} {
 		all = append(all,
-			op("aten::"+name+"_window(int window_length"+made, func(c *call) (*Ref, error) { return c.window(true, at) }),
+			op(
+				"aten::"+name+"_window(int window_length"+made,
+				func(c *call) (*Ref, error) { return c.window(true, at) },
+			),
 			op("aten::"+name+"_window.periodic(int window_length, bool periodic"+made, func(c *call) (*Ref, error) {
 				return c.window(c.bool("periodic"), at)
 			}))

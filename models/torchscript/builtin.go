@@ -168,7 +168,8 @@ func percentFormat(c *invocation) (any, bool) {
 		switch {
 		case strings.HasPrefix(after, "%"):
 			b.WriteByte('%')
-		case len(values) > 0 && (strings.HasPrefix(after, "s") || strings.HasPrefix(after, "d") || strings.HasPrefix(after, "i")):
+		case len(values) > 0 &&
+			(strings.HasPrefix(after, "s") || strings.HasPrefix(after, "d") || strings.HasPrefix(after, "i")):
 			v := values[0]
 			if x, ok := v.(float64); ok && after[0] != 's' {
 				v = c.toInt(x)

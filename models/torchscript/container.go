@@ -12,29 +12,37 @@ func init() { listFuncs, dictFuncs = functionsOfLists(), functionsOfDicts() }
 
 func functionsOfLists() map[string]builtin {
 	return map[string]builtin{
-		"aten::len":              func(c *invocation) (any, bool) { return len(c.self().elems), true },
-		"aten::append":           appendList,
-		"aten::extend":           extendList,
-		"aten::add":              concatenate,
-		"aten::add_":             extendList,
-		"aten::mul":              func(c *invocation) (any, bool) { return c.repeat(c.self(), c.int(1, "n")), true },
-		"aten::mul_":             repeatInPlace,
-		"aten::insert":           insertList,
-		"aten::pop":              popList,
-		"aten::Delete":           deleteList,
-		"aten::remove":           removeList,
-		"aten::clear":            func(c *invocation) (any, bool) { c.self().elems = nil; return nil, true },
-		"aten::reverse":          func(c *invocation) (any, bool) { slices.Reverse(c.self().elems); return nil, true },
-		"aten::copy":             copyList,
-		"aten::list":             copyList,
-		"aten::Size":             copyList,
-		"aten::sort":             sortList,
-		"aten::sorted":           sortedList,
-		"aten::slice":            sliceFunc,
-		"aten::select":           func(c *invocation) (any, bool) { return c.index(c.self(), c.must(1, "idx")), len(c.args) == 2 },
-		"aten::__getitem__":      func(c *invocation) (any, bool) { return c.index(c.self(), c.must(1, "idx")), true },
-		"aten::_set_item":        setItem,
-		"aten::__contains__":     func(c *invocation) (any, bool) { return c.find(c.self(), c.must(1, "item")) >= 0, true },
+		"aten::len":     func(c *invocation) (any, bool) { return len(c.self().elems), true },
+		"aten::append":  appendList,
+		"aten::extend":  extendList,
+		"aten::add":     concatenate,
+		"aten::add_":    extendList,
+		"aten::mul":     func(c *invocation) (any, bool) { return c.repeat(c.self(), c.int(1, "n")), true },
+		"aten::mul_":    repeatInPlace,
+		"aten::insert":  insertList,
+		"aten::pop":     popList,
+		"aten::Delete":  deleteList,
+		"aten::remove":  removeList,
+		"aten::clear":   func(c *invocation) (any, bool) { c.self().elems = nil; return nil, true },
+		"aten::reverse": func(c *invocation) (any, bool) { slices.Reverse(c.self().elems); return nil, true },
+		"aten::copy":    copyList,
+		"aten::list":    copyList,
+		"aten::Size":    copyList,
+		"aten::sort":    sortList,
+		"aten::sorted":  sortedList,
+		"aten::slice":   sliceFunc,
+		"aten::select": func(
+			c *invocation,
+		) (any, bool) {
+			return c.index(c.self(), c.must(1, "idx")), len(c.args) == 2
+		},
+		"aten::__getitem__": func(c *invocation) (any, bool) { return c.index(c.self(), c.must(1, "idx")), true },
+		"aten::_set_item":   setItem,
+		"aten::__contains__": func(
+			c *invocation,
+		) (any, bool) {
+			return c.find(c.self(), c.must(1, "item")) >= 0, true
+		},
 		"aten::index":            indexOf,
 		"aten::count":            countList,
 		"aten::all":              func(c *invocation) (any, bool) { return c.every(true) },
@@ -42,10 +50,14 @@ func functionsOfLists() map[string]builtin {
 		"aten::sum":              sumList,
 		"aten::broadcast_shapes": broadcastShapes,
 		"aten::_infer_size":      broadcastShapes,
-		"aten::lt":               func(c *invocation) (any, bool) { return c.lexicalLess(c.self(), c.list(1, "b")), true },
-		"aten::gt":               func(c *invocation) (any, bool) { return c.lexicalLess(c.list(1, "b"), c.self()), true },
-		"aten::le":               func(c *invocation) (any, bool) { return !c.lexicalLess(c.list(1, "b"), c.self()), true },
-		"aten::ge":               func(c *invocation) (any, bool) { return !c.lexicalLess(c.self(), c.list(1, "b")), true },
+		"aten::lt": func(
+			c *invocation,
+		) (any, bool) {
+			return c.lexicalLess(c.self(), c.list(1, "b")), true
+		},
+		"aten::gt": func(c *invocation) (any, bool) { return c.lexicalLess(c.list(1, "b"), c.self()), true },
+		"aten::le": func(c *invocation) (any, bool) { return !c.lexicalLess(c.list(1, "b"), c.self()), true },
+		"aten::ge": func(c *invocation) (any, bool) { return !c.lexicalLess(c.self(), c.list(1, "b")), true },
 	}
 }
 

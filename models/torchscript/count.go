@@ -68,7 +68,8 @@ var comparing = []string{"aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::
 // counting calls a function that has a number among its arguments that only data says. ok is unset where no rule of numbers is
 // meant.
 func (m *machine) counting(name string, args []any) (v any, ok bool) {
-	if l, is := first(args).(*list); is && len(args) == 1 && (name == "prim::min" || name == "prim::max") && len(l.elems) == 2 {
+	if l, is := first(args).(*list); is && len(args) == 1 && (name == "prim::min" || name == "prim::max") &&
+		len(l.elems) == 2 {
 		args = l.elems
 	}
 	if v, is := m.countingLists(name, args); is {
@@ -286,7 +287,8 @@ func (m *machine) agree(none, some any, u *undecided) bool {
 func harmless(body []script.Stmt) bool {
 	return !slices.ContainsFunc(body, func(s script.Stmt) bool {
 		a, ok := s.(*script.Assign)
-		return !ok || slices.ContainsFunc(a.Targets, func(x script.Expr) bool { _, is := x.(*script.Name); return !is }) ||
+		return !ok ||
+			slices.ContainsFunc(a.Targets, func(x script.Expr) bool { _, is := x.(*script.Name); return !is }) ||
 			slices.ContainsFunc(a.Values, func(x script.Expr) bool { return !readsOnly(x) })
 	})
 }
@@ -294,7 +296,8 @@ func harmless(body []script.Stmt) bool {
 // readsOnly reports whether an expression calls nothing but ops that make a tensor or ask for something of one.
 func readsOnly(x script.Expr) bool {
 	switch x := x.(type) {
-	case *script.Name, *script.Path, *script.None, *script.Bool, *script.Int, *script.Float, *script.String, *script.ConstantRef:
+	case *script.Name, *script.Path, *script.None, *script.Bool, *script.Int, *script.Float, *script.String,
+		*script.ConstantRef:
 		return true
 	case *script.Attr:
 		return readsOnly(x.X)
@@ -308,7 +311,8 @@ func readsOnly(x script.Expr) bool {
 			return false
 		}
 		switch strings.TrimPrefix(fn.Name, "torch.") {
-		case "empty", "zeros", "ones", "full", "size", "tensor", "to", "slice", "select", "view", "reshape", "unsqueeze", "squeeze":
+		case "empty", "zeros", "ones", "full", "size", "tensor", "to", "slice", "select", "view", "reshape",
+			"unsqueeze", "squeeze":
 		default:
 			if !strings.HasPrefix(fn.Name, "ops.prim.") {
 				return false

@@ -20,7 +20,10 @@ func init() { // they call functions of the program, which look for themselves h
 		heads + "_onnx_paste_masks_in_image_loop": (*machine).pasteMasksTraced,
 		heads + "heatmaps_to_keypoints":           (*machine).keypoints,
 		heads + "_onnx_heatmaps_to_keypoints_loop": func(m *machine, vars map[string]any) (any, bool) {
-			h := heatmaps{"maps": nil, "widths_ceil": nil, "heights_ceil": nil, "widths": nil, "heights": nil, "offset_x": nil, "offset_y": nil}
+			h := heatmaps{
+				"maps": nil, "widths_ceil": nil, "heights_ceil": nil, "widths": nil, "heights": nil, "offset_x": nil,
+				"offset_y": nil,
+			}
 			for name := range h {
 				h[name] = vars[name]
 			}
@@ -187,8 +190,9 @@ func (m *machine) keypoints(vars map[string]any) (any, bool) {
 	widths := op("clamp", op("sub", side(2), side(0)), 1)
 	heights := op("clamp", op("sub", side(3), side(1)), 1)
 	found := m.peaks(heatmaps{
-		"maps": maps, "widths": widths, "heights": heights, "widths_ceil": op("ceil", widths), "heights_ceil": op("ceil", heights),
-		"offset_x": side(0), "offset_y": side(1),
+		"maps": maps, "widths": widths, "heights": heights, "widths_ceil": op("ceil", widths),
+		"heights_ceil": op("ceil", heights),
+		"offset_x":     side(0), "offset_y": side(1),
 	})
 	found.elems[0] = op("permute", found.elems[0], &list{elems: []any{0, 2, 1}})
 	return found, true

@@ -166,7 +166,9 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 			return in.openList(name, t.Args[0], depth)
 		}
 		if !ok {
-			return unsupported("the length of the list is not known; trace the module, or give forward the tensors one by one")
+			return unsupported(
+				"the length of the list is not known; trace the module, or give forward the tensors one by one",
+			)
 		}
 		return series(slices.Repeat([]*script.Type{t.Args[0]}, len(examples)), examples, false)
 	case script.DictType:
@@ -190,7 +192,9 @@ func (in *inspector) dict(name string, t *script.Type, example script.Value, dep
 	}
 	examples, ok := example.(script.DictValue)
 	if !ok || t.Args[0].Kind != script.StringType {
-		return refused("the keys of the dictionary are not known; trace the module, or give forward the tensors one by one")
+		return refused(
+			"the keys of the dictionary are not known; trace the module, or give forward the tensors one by one",
+		)
 	}
 	n := &dictNode{}
 	for _, item := range examples {

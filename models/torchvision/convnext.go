@@ -25,7 +25,10 @@ var convnexts = &family{
 		"torchvision.models.convnext.LayerNorm2d": layers.Unary(
 			func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
 				x = t.Op("permute", x, []int{0, 2, 3, 1})
-				x = t.Op("layer_norm", x, m.Ints("normalized_shape", 1), t.Param(m, "weight"), t.Param(m, "bias"), m.Float("eps"))
+				x = t.Op(
+					"layer_norm", x, m.Ints("normalized_shape", 1), t.Param(m, "weight"), t.Param(m, "bias"),
+					m.Float("eps"),
+				)
 				return t.Op("permute", x, []int{0, 3, 1, 2})
 			}),
 	},
@@ -95,7 +98,8 @@ func inferConvnext(s shapes) []candidate {
 	var n convnext
 	for i := 1; ; i += 2 {
 		stage := convnextStage{
-			s.size(fmt.Sprintf("features.%d.0.layer_scale", i), 0), s.count(fmt.Sprintf("features.%d.", i), ".layer_scale"),
+			s.size(fmt.Sprintf("features.%d.0.layer_scale", i), 0),
+			s.count(fmt.Sprintf("features.%d.", i), ".layer_scale"),
 		}
 		if !positive(stage.width, stage.depth) {
 			break

@@ -84,7 +84,8 @@ func (d densenet) module(classes int) *layers.Module {
 func inferDensenet(s shapes) []candidate {
 	const layer = "features.denseblock1.denselayer1."
 	d := densenet{
-		first: s.size("features.conv0.weight", 0), growth: s.size(layer+"conv2.weight", 0), inner: s.size(layer+"conv1.weight", 0),
+		first: s.size("features.conv0.weight", 0), growth: s.size(layer+"conv2.weight", 0),
+		inner: s.size(layer+"conv1.weight", 0),
 	}
 	if !positive(d.first, d.growth, d.inner) {
 		return nil

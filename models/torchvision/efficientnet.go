@@ -17,7 +17,8 @@ var efficientnets = &family{
 		"torchvision.models.efficientnet.FusedMBConv":  layers.Unary(blockForward),
 	},
 	names: []string{
-		"efficientnet_b0", "efficientnet_b1", "efficientnet_b2", "efficientnet_b3", "efficientnet_b4", "efficientnet_b5",
+		"efficientnet_b0", "efficientnet_b1", "efficientnet_b2", "efficientnet_b3", "efficientnet_b4",
+		"efficientnet_b5",
 		"efficientnet_b6", "efficientnet_b7", "efficientnet_v2_s", "efficientnet_v2_m", "efficientnet_v2_l",
 	},
 	make: func(name string, o Options) *layers.Module {
@@ -71,7 +72,8 @@ var efficientnetSizes = map[string]efficientnet{
 	}, 1280, 1e-3},
 	"efficientnet_v2_l": {[]efficientnetStage{
 		{true, 1, 3, 32, 32, 4}, {true, 4, 3, 32, 64, 7}, {true, 4, 3, 64, 96, 7},
-		{false, 4, 3, 96, 192, 10}, {false, 6, 3, 192, 224, 19}, {false, 6, 3, 224, 384, 25}, {false, 6, 3, 384, 640, 7},
+		{false, 4, 3, 96, 192, 10}, {false, 6, 3, 192, 224, 19}, {false, 6, 3, 224, 384, 25},
+		{false, 6, 3, 384, 640, 7},
 	}, 1280, 1e-3},
 }
 

@@ -105,7 +105,8 @@ func (b maxvitBlock) attention(kind string, partition int) *layers.Module {
 	}
 	places := partition * partition
 	relative := layers.New("torchvision.models.maxvit.RelativePositionalMultiHeadAttention", map[string]any{
-		"n_heads": b.heads, "head_dim": b.out / b.heads, "max_seq_len": places, "scale_factor": math.Pow(float64(b.out), -0.5),
+		"n_heads": b.heads, "head_dim": b.out / b.heads, "max_seq_len": places,
+		"scale_factor": math.Pow(float64(b.out), -0.5),
 	}).
 		Param("relative_position_bias_table", (2*partition-1)*(2*partition-1), b.heads)
 	relative.Params = append(relative.Params, layers.Param{
@@ -129,7 +130,9 @@ func (b maxvitBlock) attention(kind string, partition int) *layers.Module {
 // inferMaxvit reads the sizes off the shapes. The size of the pictures does not show, and the modules do not need it.
 func inferMaxvit(s shapes) []candidate {
 	v := maxvit{stem: s.size("stem.0.0.weight", 0)}
-	v.partition = int(math.Sqrt(float64(s.size("blocks.0.layers.0.layers.window_attention.attn_layer.1.relative_position_index", 0))))
+	v.partition = int(
+		math.Sqrt(float64(s.size("blocks.0.layers.0.layers.window_attention.attn_layer.1.relative_position_index", 0))),
+	)
 	for i := 0; ; i++ {
 		at := fmt.Sprintf("blocks.%d.layers.", i)
 		b := maxvitBlock{

@@ -111,7 +111,9 @@ func (b mobilenetV3Block) module(dilated bool) *layers.Module {
 	appendTo(block, convNormActivation(b.expanded, b.expanded, b.kernel, mobilenetV3Norm, act,
 		layers.Stride(stride), layers.Dilation(dilation), layers.Groups(b.expanded)))
 	if b.squeezed {
-		appendTo(block, squeezeExcitation(b.expanded, divisible(float64(b.expanded/4)), layers.ReLU(), layers.Hardsigmoid()))
+		appendTo(
+			block, squeezeExcitation(b.expanded, divisible(float64(b.expanded/4)), layers.ReLU(), layers.Hardsigmoid()),
+		)
 	}
 	appendTo(block, convNormActivation(b.expanded, b.out, 1, mobilenetV3Norm, nil))
 	return layers.New("torchvision.models.mobilenetv3.InvertedResidual", map[string]any{

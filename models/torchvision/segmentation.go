@@ -127,7 +127,8 @@ func deepLabHead(in, classes int) *layers.Module {
 			layers.BatchNorm2d(width), layers.ReLU()))
 	}
 	appendTo(convs, numbered("torchvision.models.segmentation.deeplabv3.ASPPPooling",
-		layers.AdaptiveAvgPool2d(1), layers.Conv2d(in, width, 1, layers.NoBias), layers.BatchNorm2d(width), layers.ReLU()))
+		layers.AdaptiveAvgPool2d(1), layers.Conv2d(in, width, 1, layers.NoBias), layers.BatchNorm2d(width),
+		layers.ReLU()))
 	return numbered("torchvision.models.segmentation.deeplabv3.DeepLabHead",
 		layers.New("torchvision.models.segmentation.deeplabv3.ASPP", nil).
 			Add("convs", convs).

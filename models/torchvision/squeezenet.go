@@ -35,11 +35,13 @@ type fire struct{ squeezed, expanded1, expanded3 int }
 
 var squeezenetSizes = map[string]squeezenet{
 	"squeezenet1_0": {96, 7, []fire{
-		{16, 64, 64}, {16, 64, 64}, {32, 128, 128}, {}, {32, 128, 128}, {48, 192, 192}, {48, 192, 192}, {64, 256, 256}, {},
+		{16, 64, 64}, {16, 64, 64}, {32, 128, 128}, {}, {32, 128, 128}, {48, 192, 192}, {48, 192, 192}, {64, 256, 256},
+		{},
 		{64, 256, 256},
 	}},
 	"squeezenet1_1": {64, 3, []fire{
-		{16, 64, 64}, {16, 64, 64}, {}, {32, 128, 128}, {32, 128, 128}, {}, {48, 192, 192}, {48, 192, 192}, {64, 256, 256},
+		{16, 64, 64}, {16, 64, 64}, {}, {32, 128, 128}, {32, 128, 128}, {}, {48, 192, 192}, {48, 192, 192},
+		{64, 256, 256},
 		{64, 256, 256},
 	}},
 }
@@ -62,7 +64,8 @@ func (q squeezenet) module(classes int) *layers.Module {
 	return layers.New("torchvision.models.squeezenet.SqueezeNet", nil).
 		Add("features", features).
 		Add("classifier", layers.Sequential(
-			layers.Dropout(0.5), layers.Conv2d(in, classes, 1), layers.ReLU(layers.InPlace), layers.AdaptiveAvgPool2d(1)))
+			layers.Dropout(0.5), layers.Conv2d(in, classes, 1), layers.ReLU(layers.InPlace),
+			layers.AdaptiveAvgPool2d(1)))
 }
 
 func (f fire) module(in int) *layers.Module {

@@ -107,8 +107,9 @@ func (s swin) attention(width, heads, shift int) *layers.Module {
 	if s.v2 {
 		m.Param("logit_scale", heads, 1, 1)
 		m.Params = append(m.Params, layers.Param{
-			Name: "relative_coords_table", DType: tensor.Float32, Shape: tensor.Shape{1, 2*w - 1, 2*w - 1, 2}, Buffer: true,
-			Init: func() *tensor.Tensor { return relativeCoords(w) },
+			Name: "relative_coords_table", DType: tensor.Float32, Shape: tensor.Shape{1, 2*w - 1, 2*w - 1, 2},
+			Buffer: true,
+			Init:   func() *tensor.Tensor { return relativeCoords(w) },
 		})
 	} else {
 		m.Param("relative_position_bias_table", (2*w-1)*(2*w-1), heads)

@@ -101,7 +101,8 @@ var runnable = func() layers.Classes {
 
 // pictures is the input of most models.
 var pictures = []layers.Port{{
-	Name: "x", DType: tensor.Float32, Shape: tensor.Shape{-1, 3, -1, -1}, Dims: []string{"batch", "", "height", "width"},
+	Name: "x", DType: tensor.Float32, Shape: tensor.Shape{-1, 3, -1, -1},
+	Dims: []string{"batch", "", "height", "width"},
 }}
 
 // Names lists the published architectures.

@@ -33,7 +33,8 @@ var vits = &family{
 	inputs: func(root *layers.Module) []layers.Port {
 		size, _ := root.Attrs["image_size"].(int)
 		return []layers.Port{{
-			Name: "x", DType: tensor.Float32, Shape: tensor.Shape{-1, 3, size, size}, Dims: []string{"batch", "", "", ""},
+			Name: "x", DType: tensor.Float32, Shape: tensor.Shape{-1, 3, size, size},
+			Dims: []string{"batch", "", "", ""},
 		}}
 	},
 }

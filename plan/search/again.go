@@ -85,7 +85,8 @@ func (r *recomputing) pure(op *graph.Op) bool {
 		if o.Value == graph.NoValue {
 			continue
 		}
-		if role := r.d.l.Graph.Values[o.Value].Role; role != graph.Computed && role != graph.Input && role != graph.Const {
+		if role := r.d.l.Graph.Values[o.Value].Role; role != graph.Computed && role != graph.Input &&
+			role != graph.Const {
 			return false
 		}
 	}
@@ -181,7 +182,9 @@ func (s *swapper) insert(chosen []wait) []int {
 	if len(list) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(list, func(a, b fresh) int { return cmp.Or(cmp.Compare(a.before, b.before), cmp.Compare(a.maker, b.maker)) })
+	slices.SortStableFunc(
+		list, func(a, b fresh) int { return cmp.Or(cmp.Compare(a.before, b.before), cmp.Compare(a.maker, b.maker)) },
+	)
 	old := s.g.Ops
 	s.g.Ops = make([]graph.Op, 0, len(old)+len(list))
 	var from []int
@@ -204,7 +207,9 @@ func (s *swapper) insert(chosen []wait) []int {
 						op.In[o].Value = s.name(s.programs(op.In[o].Value), f.before)
 					}
 				}
-				group.Again = append(group.Again, plan.Again{Op: len(s.g.Ops), Value: f.value, Bytes: s.g.Values[f.value].Bytes()})
+				group.Again = append(
+					group.Again, plan.Again{Op: len(s.g.Ops), Value: f.value, Bytes: s.g.Values[f.value].Bytes()},
+				)
 				if layer := joinedWith(group, i); layer >= 0 {
 					more = append(more, layer)
 				}

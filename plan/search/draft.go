@@ -325,7 +325,9 @@ func (d *draft) plan(keep []bool, use layout) *plan.Plan {
 	p.Tied = slices.Clone(d.tied)
 	for k := range p.Tied {
 		for i := range p.Groups {
-			if slices.ContainsFunc(p.Groups[i].Parts, func(part plan.Part) bool { return part.Value == p.Tied[k].Value }) {
+			if slices.ContainsFunc(
+				p.Groups[i].Parts, func(part plan.Part) bool { return part.Value == p.Tied[k].Value },
+			) {
 				p.Tied[k].Moves++
 			}
 		}
@@ -340,7 +342,8 @@ func (d *draft) plan(keep []bool, use layout) *plan.Plan {
 // drop takes tied weights that stay out of a group that does not.
 func (d *draft) drop(group *plan.Group, held []plan.Part) {
 	stays := func(part plan.Part) bool {
-		return slices.ContainsFunc(d.tied, func(t plan.Tied) bool { return t.Value == part.Value }) && covered(held, part)
+		return slices.ContainsFunc(d.tied, func(t plan.Tied) bool { return t.Value == part.Value }) &&
+			covered(held, part)
 	}
 	if slices.ContainsFunc(group.Parts, stays) {
 		group.Parts = slices.DeleteFunc(slices.Clone(group.Parts), stays)

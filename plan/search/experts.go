@@ -104,7 +104,8 @@ func (d *draft) lentOf(i int) *lent {
 	}
 	for j := range g.Ops {
 		for k, o := range g.Ops[j].In {
-			if o.Value != graph.NoValue && mine[o.Value] && (j != i || k < graph.ExpertsFirst || (k-graph.ExpertsFirst)%each >= graph.LentOperands) {
+			if o.Value != graph.NoValue && mine[o.Value] &&
+				(j != i || k < graph.ExpertsFirst || (k-graph.ExpertsFirst)%each >= graph.LentOperands) {
 				return nil
 			}
 		}
@@ -148,7 +149,9 @@ func (l *lending) within(slotBytes int64, once bool) *lending {
 	}
 	n := slotBytes / max(each, 1)
 	if n < int64(named) || once {
-		set := plan.SlotSet{Experts: total, Slots: int(min(max(slotBytes/max(largest, 1), 1), int64(total))), SlotBytes: largest}
+		set := plan.SlotSet{
+			Experts: total, Slots: int(min(max(slotBytes/max(largest, 1), 1), int64(total))), SlotBytes: largest,
+		}
 		if once {
 			set.Slots = min(set.Slots, max(onceSlots, 2*named))
 		}
@@ -183,7 +186,8 @@ func (d *draft) lentAs(like *plan.Plan) *draft {
 	use := &lending{ops: l.ops, order: l.order}
 	for k, id := range l.order {
 		x, other := l.ops[id], &like.Experts[k]
-		if x.path != other.Path || len(x.each) != len(other.Each) || x.slotBytes > like.Fixed.Slots[other.Set].SlotBytes {
+		if x.path != other.Path || len(x.each) != len(other.Each) ||
+			x.slotBytes > like.Fixed.Slots[other.Set].SlotBytes {
 			return nil
 		}
 		x.set, x.first = other.Set, other.First

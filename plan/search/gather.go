@@ -99,7 +99,8 @@ func (d *draft) sparing() *draft {
 		}
 	}
 	return d.gathering(func(t *table, bytes, resultBytes int64) bool {
-		return bytes >= sparedBytes && readers[t.weight.Extent] == 1 && d.gatherSeconds(t, resultBytes) <= pass*sparedShare
+		return bytes >= sparedBytes && readers[t.weight.Extent] == 1 &&
+			d.gatherSeconds(t, resultBytes) <= pass*sparedShare
 	})
 }
 

@@ -23,7 +23,8 @@ func (d *draft) merged(mostBytes int64) *draft {
 }
 
 func (d *draft) makeMerged(mostBytes int64) *draft {
-	if d.o.asGiven || d.o.Instances < 2 || d.o.Mode == plan.Chunk || d.o.MaxGroup.Unit != plan.Unset || len(d.groups) < 2 {
+	if d.o.asGiven || d.o.Instances < 2 || d.o.Mode == plan.Chunk || d.o.MaxGroup.Unit != plan.Unset ||
+		len(d.groups) < 2 {
 		return nil
 	}
 	alive := d.aliveBetween()

@@ -169,7 +169,8 @@ func (o *Options) cheapest(plans []*plan.Plan) *plan.Plan {
 	}
 	var chosen *plan.Plan
 	for _, p := range plans {
-		if p.Forecast.Seconds <= max(best*tolerance, bound*nearEnough) && (chosen == nil || p.PeakBytes() < chosen.PeakBytes()) {
+		if p.Forecast.Seconds <= max(best*tolerance, bound*nearEnough) &&
+			(chosen == nil || p.PeakBytes() < chosen.PeakBytes()) {
 			chosen = p
 		}
 	}

@@ -86,7 +86,8 @@ func packFixed(p *plan.Plan, budgetBytes int64, only func(*plan.Packed) bool) {
 	}
 	var list []plan.Packed
 	for _, c := range packable(p.Lowered) {
-		if covered(p.Fixed.Parts, plan.Part{Value: c.Operand.Value, Low: c.Low, High: c.High}) && (only == nil || only(&c)) {
+		if covered(p.Fixed.Parts, plan.Part{Value: c.Operand.Value, Low: c.Low, High: c.High}) &&
+			(only == nil || only(&c)) {
 			list = append(list, c)
 		}
 	}
@@ -97,7 +98,9 @@ func packFixed(p *plan.Plan, budgetBytes int64, only func(*plan.Packed) bool) {
 	if budgetBytes > 0 {
 		most = max(budgetBytes, p.PeakBytes())
 	}
-	list = slices.DeleteFunc(list, func(c plan.Packed) bool { return leastPacking(p, &c) > most-p.Fixed.Bytes-p.CacheBytes })
+	list = slices.DeleteFunc(
+		list, func(c plan.Packed) bool { return leastPacking(p, &c) > most-p.Fixed.Bytes-p.CacheBytes },
+	)
 	// Those that take the most besides what they take as they are go first.
 	slices.SortStableFunc(list, func(a, b plan.Packed) int {
 		return cmp.Compare(packedGrowth(p, &a), packedGrowth(p, &b))
@@ -371,7 +374,9 @@ func packedSeconds(p *plan.Plan, r cost.Rates, ops *graph.Registry) {
 			}
 			in, out := g.Specs(op, nil, nil)
 			cost := cost.StepCost(ops, step, op, in, out)
-			more := r.LaunchSeconds(step.Product, op, in, out, cost, true) - r.LaunchSeconds(step.Product, op, in, out, cost, false)
+			more := r.LaunchSeconds(step.Product, op, in, out, cost, true) - r.LaunchSeconds(
+				step.Product, op, in, out, cost, false,
+			)
 			group.Seconds += more
 			if layer := joinedWith(group, i); layer >= 0 {
 				group.Joined[layer].Seconds += more

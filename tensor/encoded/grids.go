@@ -144,7 +144,9 @@ func decodeIQ1S(to []float32, b []byte) {
 func decodeIQ1M(to []float32, b []byte) {
 	low, high, scales := b[:32], b[32:48], b[48:56]
 	var bits [2]byte
-	binary.LittleEndian.PutUint16(bits[:], word(scales)>>12|word(scales[2:])>>12<<4|word(scales[4:])>>12<<8|word(scales[6:])>>12<<12)
+	binary.LittleEndian.PutUint16(
+		bits[:], word(scales)>>12|word(scales[2:])>>12<<4|word(scales[4:])>>12<<8|word(scales[6:])>>12<<12,
+	)
 	d := half(bits[:])
 	for i := range 32 {
 		h := high[i/2] >> (i % 2 * 4)

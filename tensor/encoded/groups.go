@@ -45,7 +45,8 @@ func makeOwn() []Encoding {
 			width := int64(dtype.Size())
 			add := func(kind string, bytes int64, decode func(to []float32, b []byte)) {
 				all = append(all, Encoding{
-					ID: ownID + uint32(len(all)), Name: ownName(kind, n, dtype), Elements: n, Bytes: bytes, decode: decode,
+					ID: ownID + uint32(len(all)), Name: ownName(kind, n, dtype), Elements: n, Bytes: bytes,
+					decode: decode,
 				})
 			}
 			add("INT4", width+1+n/2, func(to []float32, b []byte) { decodeInt4(to, b, dtype) })
@@ -174,7 +175,8 @@ var (
 		0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
 	}
 	tableFP4 = [16]float32{
-		0, 1.0 / 192, 2.0 / 3, 1, 1.0 / 3, 0.5, 1.0 / 6, 0.25, 0, -1.0 / 192, -2.0 / 3, -1, -1.0 / 3, -0.5, -1.0 / 6, -0.25,
+		0, 1.0 / 192, 2.0 / 3, 1, 1.0 / 3, 0.5, 1.0 / 6, 0.25, 0, -1.0 / 192, -2.0 / 3, -1, -1.0 / 3, -0.5, -1.0 / 6,
+		-0.25,
 	}
 )
 

@@ -97,7 +97,9 @@ func (s *Source) keepRows() {
 			continue
 		}
 		of = append(of, i)
-		runs = append(runs, Run{Encoding: &blockBytes, Offset: r.Offset, Rows: r.Rows, RowElements: r.rowStored, Heads: r.Heads})
+		runs = append(
+			runs, Run{Encoding: &blockBytes, Offset: r.Offset, Rows: r.Rows, RowElements: r.rowStored, Heads: r.Heads},
+		)
 	}
 	if len(runs) == 0 {
 		return
@@ -295,7 +297,9 @@ func (r *placed) stored(row int64) int64 {
 func bufferHeads(r *placed) int64 { return bufferBytes / max(r.Rows/r.Heads*r.rowStored, 1) }
 
 // wholeHeads fills p with whole heads, which are read at once.
-func (x *buffer) wholeHeads(ctx context.Context, raw storage.Source, r *placed, p []byte, first int64, bulk bool) error {
+func (x *buffer) wholeHeads(
+	ctx context.Context, raw storage.Source, r *placed, p []byte, first int64, bulk bool,
+) error {
 	rows := r.Rows / r.Heads
 	count := int64(len(p)) / r.rowBytes
 	blocks, err := x.fetch(ctx, raw, r.Offset+first*rows*r.rowStored, count*r.rowStored, bulk)
@@ -310,7 +314,9 @@ func (x *buffer) wholeHeads(ctx context.Context, raw storage.Source, r *placed, 
 }
 
 // blocks fills p with bytes from an offset of a run on, whose blocks lie moved bytes behind where those of rows in order do.
-func (x *buffer) blocks(ctx context.Context, raw storage.Source, r *placed, p []byte, from, moved int64, bulk bool) error {
+func (x *buffer) blocks(
+	ctx context.Context, raw storage.Source, r *placed, p []byte, from, moved int64, bulk bool,
+) error {
 	e := r.Encoding
 	block := e.Elements * r.width
 	for len(p) > 0 {

@@ -15,7 +15,9 @@ type patternParser struct {
 }
 
 var (
-	spaces = class{{'\t', '\r'}, {' ', ' '}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
+	spaces = class{{'\t', '\r'}, {' ', ' '}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029}, {
+		0x202f, 0x202f,
+	},
 		{0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}}
 	words   = class{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}
 	anyLine = class{{0, '\t'}, {0x0b, 0x0c}, {0x0e, 0x2027}, {0x202a, utf8.MaxRune}}
@@ -300,18 +302,23 @@ func (p *patternParser) member() (class, error) {
 // formats are the formats that a string can be held to.
 var formats = map[string]term{
 	"date": dateFormat, "time": timeFormat, "date-time": sequence{dateFormat, literal("T"), timeFormat},
-	"uuid": sequence{times(hexDigit, 8), times(sequence{literal("-"), times(hexDigit, 4)}, 3), literal("-"), times(hexDigit, 12)},
+	"uuid": sequence{
+		times(hexDigit, 8), times(sequence{literal("-"), times(hexDigit, 4)}, 3), literal("-"), times(hexDigit, 12),
+	},
 	"ipv4": sequence{octet, times(sequence{literal("."), octet}, 3)},
 }
 
 var (
 	octet = choice{
-		digit, sequence{one9, digit}, sequence{literal("1"), digit, digit}, sequence{literal("2"), oneOf("01234"), digit},
+		digit, sequence{one9, digit}, sequence{literal("1"), digit, digit},
+		sequence{literal("2"), oneOf("01234"), digit},
 		sequence{literal("25"), oneOf("012345")},
 	}
 
 	// Years from 1000 to 9999, and February 29 in leap years.
-	upTo28  = choice{sequence{literal("0"), one9}, sequence{literal("1"), digit}, sequence{literal("2"), oneOf("012345678")}}
+	upTo28 = choice{
+		sequence{literal("0"), one9}, sequence{literal("1"), digit}, sequence{literal("2"), oneOf("012345678")},
+	}
 	fourTen = choice{sequence{oneOf("2468"), oneOf("048")}, sequence{oneOf("13579"), oneOf("26")}} // 12, 16, 20 … 96
 	byFour  = choice{sequence{literal("0"), oneOf("48")}, fourTen}
 

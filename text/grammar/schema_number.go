@@ -10,7 +10,10 @@ var (
 	fraction  = sequence{literal("."), repeat{digit, 1, -1}}
 	whole     = choice{literal("0"), sequence{one9, repeat{digit, 0, -1}}}
 	anyNumber = sequence{repeat{literal("-"), 0, 1}, whole, repeat{fraction, 0, 1},
-		repeat{sequence{class{{'E', 'E'}, {'e', 'e'}}, repeat{class{{'+', '+'}, {'-', '-'}}, 0, 1}, repeat{digit, 1, -1}}, 0, 1}}
+		repeat{
+			sequence{class{{'E', 'E'}, {'e', 'e'}}, repeat{class{{'+', '+'}, {'-', '-'}}, 0, 1}, repeat{digit, 1, -1}},
+			0, 1,
+		}}
 )
 
 // A bound is a limit of a number. nil: there is none.

@@ -69,7 +69,9 @@ var anyEscaped = choice{
 	sequence{literal(`\u`), choice{
 		sequence{class{{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}}, times(hexDigit, 3)},
 		sequence{class{{'D', 'D'}, {'d', 'd'}}, class{{'0', '7'}}, times(hexDigit, 2)},
-		sequence{class{{'D', 'D'}, {'d', 'd'}}, class{{'8', '9'}, {'A', 'B'}, {'a', 'b'}}, times(hexDigit, 2), literal(`\u`),
+		sequence{class{{'D', 'D'}, {'d', 'd'}}, class{{'8', '9'}, {'A', 'B'}, {'a', 'b'}}, times(hexDigit, 2), literal(
+			`\u`,
+		),
 			class{{'D', 'D'}, {'d', 'd'}}, class{{'C', 'F'}, {'c', 'f'}}, times(hexDigit, 2)},
 	}},
 }
@@ -85,7 +87,9 @@ func written(c class) term {
 	if direct := c.without(plain.not()); len(direct) > 0 {
 		all = append(all, direct)
 	}
-	short := map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`, 0x7f: "\x7f"}
+	short := map[rune]string{
+		'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`, 0x7f: "\x7f",
+	}
 	for _, r := range c.without(plain) {
 		for ch := r.lo; ch <= r.hi && ch < 0x80; ch++ {
 			e, ok := short[ch]

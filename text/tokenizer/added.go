@@ -34,7 +34,9 @@ type addedVocabulary struct {
 // newAdded numbers added tokens as Hugging Face's tokenizers does: what the model knows keeps its number, and the rest
 // go on after the last. The number that a file gives counts only where it comes to the same.
 func newAdded(list []AddedToken, m model, normal func(string) (string, error)) (*addedVocabulary, error) {
-	v := &addedVocabulary{ids: make(map[string]uint32), tokens: make(map[uint32]addedToken), special: make(map[string]bool)}
+	v := &addedVocabulary{
+		ids: make(map[string]uint32), tokens: make(map[uint32]addedToken), special: make(map[string]bool),
+	}
 	next := uint32(m.size())
 	for _, a := range list {
 		if a.Content == "" {

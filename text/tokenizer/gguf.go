@@ -141,14 +141,20 @@ func (g gguf) sentencePiece(tokens []string, kind string) (*Tokenizer, error) {
 // ggufPatterns are what words are, by the name in tokenizer.ggml.pre. A name that is not here is refused: words that are wrong make
 // wrong numbers, and nothing tells.
 var ggufPatterns = map[string][]string{
-	"gpt-2": {gpt2}, "default": {gpt2}, "mpt": {gpt2}, "olmo": {gpt2}, "jais": {gpt2}, "phi-2": {gpt2}, "roberta-bpe": {gpt2},
-	"llama3": {patternLlama3}, "llama-v3": {patternLlama3}, "llama-bpe": {patternLlama3}, "falcon3": {patternLlama3},
-	"qwen2": {patternQwen2}, "stablelm2": {patternQwen2}, "deepseek-r1-qwen": {patternQwen2}, "megrez": {patternQwen2},
+	"gpt-2": {gpt2}, "default": {gpt2}, "mpt": {gpt2}, "olmo": {gpt2}, "jais": {gpt2}, "phi-2": {gpt2},
+	"roberta-bpe": {gpt2},
+	"llama3":      {patternLlama3}, "llama-v3": {patternLlama3}, "llama-bpe": {patternLlama3},
+	"falcon3": {patternLlama3},
+	"qwen2":   {patternQwen2}, "stablelm2": {patternQwen2}, "deepseek-r1-qwen": {patternQwen2},
+	"megrez": {patternQwen2},
 	"gpt-4o": {patternO200k}, "llama4": {patternO200k},
 	"smollm": {`\p{N}`, gpt2}, "starcoder": {`\p{N}`, gpt2}, "refact": {`\p{N}`, gpt2}, "command-r": {`\p{N}`, gpt2},
 	"codeshell": {`\p{N}`, gpt2}, "exaone": {`\p{N}`, gpt2},
-	"deepseek-v3": {`\p{N}{1,3}`, "[一-龥぀-ゟ゠-ヿ]+", patternDeepSeek}, "deepseek3": {`\p{N}{1,3}`, "[一-龥぀-ゟ゠-ヿ]+", patternDeepSeek},
-	"tekken": {strings.ReplaceAll(strings.ReplaceAll(patternO200k, `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`, ""), `\p{N}{1,3}`, `\p{N}`)},
+	"deepseek-v3": {`\p{N}{1,3}`, "[一-龥぀-ゟ゠-ヿ]+", patternDeepSeek},
+	"deepseek3":   {`\p{N}{1,3}`, "[一-龥぀-ゟ゠-ヿ]+", patternDeepSeek},
+	"tekken": {strings.ReplaceAll(
+		strings.ReplaceAll(patternO200k, `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`, ""), `\p{N}{1,3}`, `\p{N}`,
+	)},
 }
 
 const patternDeepSeek = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" +

@@ -268,7 +268,9 @@ func readModel(raw json.RawMessage) (model, error) {
 			return nil, err
 		}
 		if f.Vocab == nil || f.Unknown == nil || f.Prefix == nil || f.MaxChars == nil {
-			return nil, format("model", "WordPiece needs vocab, unk_token, continuing_subword_prefix, max_input_chars_per_word")
+			return nil, format(
+				"model", "WordPiece needs vocab, unk_token, continuing_subword_prefix, max_input_chars_per_word",
+			)
 		}
 		return newWordPiece(newVocabulary(f.Vocab), *f.Unknown, *f.Prefix, int(*f.MaxChars))
 	case "WordLevel":
@@ -352,7 +354,9 @@ func readUnigram(raw json.RawMessage) (model, error) {
 	}
 	for i, t := range tokens {
 		if len(t) > maxToken {
-			return nil, &UnsupportedError{Path: fmt.Sprintf("model.vocab[%d]", i), What: "a token of more than 4096 bytes"}
+			return nil, &UnsupportedError{
+				Path: fmt.Sprintf("model.vocab[%d]", i), What: "a token of more than 4096 bytes",
+			}
 		}
 	}
 	unknown := -1

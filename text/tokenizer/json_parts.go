@@ -427,7 +427,9 @@ func readTemplate(raw json.RawMessage, path string) (processor, error) {
 	}
 	for _, name := range sortedKeys(f.Special) {
 		if s := f.Special[name]; len(s.IDs) != len(s.Tokens) {
-			return nil, format(path+".special_tokens", "%q has %d ids and %d tokens", clip(name), len(s.IDs), len(s.Tokens))
+			return nil, format(
+				path+".special_tokens", "%q has %d ids and %d tokens", clip(name), len(s.IDs), len(s.Tokens),
+			)
 		}
 	}
 	read := func(parts []part, field string, sequences int) (out []templatePart, added int, err error) {

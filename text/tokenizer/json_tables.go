@@ -17,7 +17,8 @@ type tableScanner struct {
 
 // next skips white space and takes a character if it is c.
 func (s *tableScanner) next(c byte) bool {
-	for s.at < len(s.data) && (s.data[s.at] == ' ' || s.data[s.at] == '\n' || s.data[s.at] == '\r' || s.data[s.at] == '\t') {
+	for s.at < len(s.data) &&
+		(s.data[s.at] == ' ' || s.data[s.at] == '\n' || s.data[s.at] == '\r' || s.data[s.at] == '\t') {
 		s.at++
 	}
 	if s.at < len(s.data) && s.data[s.at] == c {

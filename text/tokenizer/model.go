@@ -148,7 +148,9 @@ type wordPiece struct {
 
 func newWordPiece(v *vocabulary, unknown, prefix string, maxChars int) (*wordPiece, error) {
 	if maxChars > maxWordChars {
-		return nil, &UnsupportedError{Path: "model.max_input_chars_per_word", What: "a word of more than 10,000 characters"}
+		return nil, &UnsupportedError{
+			Path: "model.max_input_chars_per_word", What: "a word of more than 10,000 characters",
+		}
 	}
 	m := &wordPiece{vocabulary: v, unknown: unknown, maxChars: maxChars}
 	for t := range v.ids {

@@ -34,7 +34,8 @@ func Open(name string) (*Tokenizer, error) {
 // merges.txt, vocab.txt and a .tiktoken file that it has.
 func OpenFS(dir fs.FS) (*Tokenizer, error) {
 	for _, name := range []string{
-		"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json", "vocab.json", "vocab.txt",
+		"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json", "vocab.json",
+		"vocab.txt",
 	} {
 		if _, err := fs.Stat(dir, name); err == nil {
 			return OpenFile(dir, name)
@@ -169,7 +170,9 @@ func (c *config) added() ([]AddedToken, error) {
 	for _, key := range sortedKeys(c.Added) {
 		id, err := strconv.ParseUint(key, 10, 31)
 		if err != nil {
-			return nil, &FormatError{File: "tokenizer_config.json", Path: "added_tokens_decoder", Problem: fmt.Sprintf("key %q", clip(key))}
+			return nil, &FormatError{
+				File: "tokenizer_config.json", Path: "added_tokens_decoder", Problem: fmt.Sprintf("key %q", clip(key)),
+			}
 		}
 		ids = append(ids, int(id))
 	}

@@ -198,7 +198,9 @@ func (m *spModel) tokenizer() (*Tokenizer, error) {
 		t.decoders = append(t.decoders, &stripDecoder{" ", 1, 0})
 	}
 	// Pieces of the user's are looked for in normalized text, as it is.
-	t.added, err = newAdded(append(user, special...), t.model, func(s string) (string, error) { return norm.spaces(s), nil })
+	t.added, err = newAdded(
+		append(user, special...), t.model, func(s string) (string, error) { return norm.spaces(s), nil },
+	)
 	return t, err
 }
 
@@ -351,7 +353,8 @@ func (p *precompiled) longest(text string) (with string, size int) {
 		at ^= unitOffset(u)
 		if u>>8&1 != 0 && int64(at) < int64(len(p.units)) {
 			from := int64(p.units[at] & (1<<31 - 1))
-			if from > int64(len(p.texts)) || from < int64(len(p.texts)) && !utf8.RuneStart(p.texts[from]) || !boundary(text, i+1) {
+			if from > int64(len(p.texts)) || from < int64(len(p.texts)) && !utf8.RuneStart(p.texts[from]) ||
+				!boundary(text, i+1) {
 				continue
 			}
 			with, _, _ = strings.Cut(p.texts[from:], "\x00")

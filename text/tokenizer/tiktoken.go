@@ -29,7 +29,8 @@ var tiktokenEncodings = map[string]encodingOf{
 	"r50k_base":    {gpt2, map[string]uint32{endOfText: 50256}},
 	"p50k_base":    {gpt2, map[string]uint32{endOfText: 50256}},
 	"cl100k_base": {patternLlama3, map[string]uint32{
-		endOfText: 100257, "<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260, "<|endofprompt|>": 100276,
+		endOfText: 100257, "<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260,
+		"<|endofprompt|>": 100276,
 	}},
 	"o200k_base": {patternO200k, map[string]uint32{endOfText: 199999, "<|endofprompt|>": 200018}},
 	"qwen":       {patternQwen2, map[string]uint32{endOfText: 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}},
@@ -97,7 +98,9 @@ func byteRanks(ids map[string]uint32, pattern string, special map[string]uint32)
 		ids[name] = special[name]
 		added = append(added, AddedToken{Content: name, Special: true})
 	}
-	m, err := byRank(newVocabulary(ids), func(id uint32) (uint32, bool) { return id, own[id] }, bpeOptions{ignoreMerges: true})
+	m, err := byRank(
+		newVocabulary(ids), func(id uint32) (uint32, bool) { return id, own[id] }, bpeOptions{ignoreMerges: true},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +145,10 @@ func parseTekken(data []byte) (*Tokenizer, error) {
 	names := f.Special
 	if names == nil {
 		for i, s := range []string{
-			"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
-			"[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]",
+			"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
+			"[/TOOL_RESULTS]",
+			"[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
+			"[SYSTEM_PROMPT]",
 			"[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
 		} {
 			if i < n {

@@ -42,7 +42,9 @@ func newTrie(keys []string, at func(int) int32) *trie {
 		t.first[w.node] = int32(len(t.label))
 		for lo < w.hi {
 			b := keys[order[lo]][w.depth]
-			hi := lo + int32(sort.Search(int(w.hi-lo), func(i int) bool { return keys[order[lo+int32(i)]][w.depth] > b }))
+			hi := lo + int32(
+				sort.Search(int(w.hi-lo), func(i int) bool { return keys[order[lo+int32(i)]][w.depth] > b }),
+			)
 			child := int32(len(t.label))
 			t.first, t.count = append(t.first, 0), append(t.count, 0)
 			t.label, t.value = append(t.label, b), append(t.value, -1)

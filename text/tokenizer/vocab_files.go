@@ -88,7 +88,9 @@ func parseVocabMerges(vocab, merges []byte, c *config) (*Tokenizer, error) {
 			if !ok || !also {
 				return nil, format("", "no <s> or </s> in the vocabulary of a %s", class)
 			}
-			t.post = &around{cls: "<s>", sep: "</s>", clsID: cls, sepID: sep, roberta: true, trimmer: trimmer{true, c.PrefixSpace}}
+			t.post = &around{
+				cls: "<s>", sep: "</s>", clsID: cls, sepID: sep, roberta: true, trimmer: trimmer{true, c.PrefixSpace},
+			}
 		}
 	case "Qwen2Tokenizer":
 		t.normalizer = &unicodeForm{compose: true}

@@ -296,7 +296,10 @@ func (h *Handle) describe(p *Product, at *Places, w *way) error {
 			uintptr(m.lies.Columns), uintptr(m.lies.Pitch)); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		errs = append(errs, set(h.l, layoutSet, *m.layout, layoutBatch, &p.Batch), set(h.l, layoutSet, *m.layout, layoutStep, &m.lies.Step))
+		errs = append(
+			errs, set(h.l, layoutSet, *m.layout, layoutBatch, &p.Batch),
+			set(h.l, layoutSet, *m.layout, layoutStep, &m.lies.Step),
+		)
 	}
 	return errors.Join(errs...)
 }

@@ -171,7 +171,9 @@ func (l *Library) StreamDone(s Stream) (bool, error) {
 // CopyIn gives a copy to the GPU's memory to a stream. Page-locked memory must stay as it is until the copy was done;
 // other memory has been read when CopyIn returns.
 func (l *Library) CopyIn(to Pointer, from []byte, s Stream) error {
-	code := l.call(fnMemcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(unsafe.SliceData(from))), uintptr(len(from)), uintptr(s))
+	code := l.call(
+		fnMemcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(unsafe.SliceData(from))), uintptr(len(from)), uintptr(s),
+	)
 	goruntime.KeepAlive(from)
 	return l.check(fnMemcpyHtoDAsync, code)
 }
@@ -179,7 +181,9 @@ func (l *Library) CopyIn(to Pointer, from []byte, s Stream) error {
 // CopyOut gives a copy from the GPU's memory to a stream. Memory that is not page-locked has been written when CopyOut
 // returns.
 func (l *Library) CopyOut(to []byte, from Pointer, s Stream) error {
-	code := l.call(fnMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(to))), uintptr(from), uintptr(len(to)), uintptr(s))
+	code := l.call(
+		fnMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(to))), uintptr(from), uintptr(len(to)), uintptr(s),
+	)
 	goruntime.KeepAlive(to)
 	return l.check(fnMemcpyDtoHAsync, code)
 }
@@ -268,7 +272,9 @@ func (l *Library) LoadModule(ptx []byte) (Module, error) {
 	options := [2]int32{errorLog, errorLogBytes}
 	values := [2]uintptr{uintptr(unsafe.Pointer(&log[0])), logBytes}
 	var m Module
-	code := l.call(fnModuleLoadDataEx, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(&text[0])), uintptr(len(options)),
+	code := l.call(fnModuleLoadDataEx, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(&text[0])), uintptr(
+		len(options),
+	),
 		uintptr(unsafe.Pointer(&options[0])), uintptr(unsafe.Pointer(&values[0])))
 	err := l.check(fnModuleLoadDataEx, code)
 	if said := goString(&log[0]); err != nil && said != "" {
@@ -312,7 +318,8 @@ func (l *Library) Launch(f Function, g Grid, p *Parameters, s Stream) error {
 	p.size = uintptr(len(p.Packed))
 	// The buffers are on the heap, which does not move.
 	p.extra = [5]uintptr{
-		bufferPointer, uintptr(unsafe.Pointer(unsafe.SliceData(p.Packed))), bufferSize, uintptr(unsafe.Pointer(&p.size)), end,
+		bufferPointer, uintptr(unsafe.Pointer(unsafe.SliceData(p.Packed))), bufferSize,
+		uintptr(unsafe.Pointer(&p.size)), end,
 	}
 	code := l.call(fnLaunchKernel, uintptr(f),
 		uintptr(g.Blocks[0]), uintptr(g.Blocks[1]), uintptr(g.Blocks[2]),

@@ -185,7 +185,9 @@ func (l *Library) Free(p Pointer) error { return l.check(fnMemFree, code(cu.MemF
 // gives it back.
 func (l *Library) AllocHost(bytes int64) ([]byte, error) {
 	var p unsafe.Pointer
-	if err := l.check(fnMemHostAlloc, Code(C.cuMemHostAlloc(&p, C.size_t(bytes), C.CU_MEMHOSTALLOC_PORTABLE))); err != nil {
+	if err := l.check(
+		fnMemHostAlloc, Code(C.cuMemHostAlloc(&p, C.size_t(bytes), C.CU_MEMHOSTALLOC_PORTABLE)),
+	); err != nil {
 		return nil, err
 	}
 	return unsafe.Slice((*byte)(p), bytes), nil

@@ -59,7 +59,9 @@ func put(p []byte, x uint64) {
 // accessed reads what loads and stores have in common.
 func (f *form) accessed() (in space, t scalar, n int, ok bool) {
 	in, n = f.space(), f.vector()
-	for _, flag := range []string{"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "volatile", "relaxed", "weak", "gpu", "sys"} {
+	for _, flag := range []string{
+		"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "volatile", "relaxed", "weak", "gpu", "sys",
+	} {
 		f.take(flag) // caches are not modelled, and no order but that of barriers
 	}
 	if len(f.types) != 1 {

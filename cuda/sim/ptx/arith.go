@@ -275,7 +275,9 @@ func buildMulAdd(c *compiler, f *form, s *statement) action {
 	case 32:
 		if ftz {
 			return func(t *thread) {
-				t.r[d] = bits32(flush(fused(flush(float32of(t.r[a])), flush(float32of(t.r[b])), flush(float32of(t.r[x])), how)))
+				t.r[d] = bits32(
+					flush(fused(flush(float32of(t.r[a])), flush(float32of(t.r[b])), flush(float32of(t.r[x])), how)),
+				)
 			}
 		}
 		return func(t *thread) {

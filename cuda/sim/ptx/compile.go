@@ -451,16 +451,22 @@ var builders map[string]func(c *compiler, f *form, s *statement) action
 
 func init() {
 	builders = map[string]func(c *compiler, f *form, s *statement) action{
-		"mov": buildMove, "ld": buildLoad, "st": buildStore, "atom": buildAtomic, "red": buildAtomic, "cvta": buildAddress,
-		"add": buildBinary, "sub": buildBinary, "mul": buildBinary, "div": buildBinary, "rem": buildBinary, "min": buildBinary,
-		"max": buildBinary, "and": buildBinary, "or": buildBinary, "xor": buildBinary, "shl": buildBinary, "shr": buildBinary,
+		"mov": buildMove, "ld": buildLoad, "st": buildStore, "atom": buildAtomic, "red": buildAtomic,
+		"cvta": buildAddress,
+		"add":  buildBinary, "sub": buildBinary, "mul": buildBinary, "div": buildBinary, "rem": buildBinary,
+		"min": buildBinary,
+		"max": buildBinary, "and": buildBinary, "or": buildBinary, "xor": buildBinary, "shl": buildBinary,
+		"shr":  buildBinary,
 		"addc": buildCarry, "subc": buildCarry, "madc": buildCarry, "mad": buildMulAdd, "fma": buildMulAdd,
-		"abs": buildUnary, "neg": buildUnary, "not": buildUnary, "clz": buildUnary, "popc": buildUnary, "brev": buildUnary,
-		"sqrt": buildUnary, "rcp": buildUnary, "rsqrt": buildUnary, "ex2": buildUnary, "lg2": buildUnary, "sin": buildUnary,
+		"abs": buildUnary, "neg": buildUnary, "not": buildUnary, "clz": buildUnary, "popc": buildUnary,
+		"brev": buildUnary,
+		"sqrt": buildUnary, "rcp": buildUnary, "rsqrt": buildUnary, "ex2": buildUnary, "lg2": buildUnary,
+		"sin": buildUnary,
 		"cos": buildUnary, "tanh": buildUnary, "cvt": buildConvert, "setp": buildCompare, "selp": buildSelect,
 		"bfi": buildBits, "bfe": buildBits, "prmt": buildBits, "shf": buildBits, "lop3": buildBits, "dp4a": buildBits,
-		"bra": buildBranch, "ret": buildLeave, "exit": buildExit, "trap": buildTrap, "bar": buildBarrier, "barrier": buildBarrier,
-		"membar": buildFence, "fence": buildFence, "shfl": buildShuffle, "vote": buildVote,
+		"bra": buildBranch, "ret": buildLeave, "exit": buildExit, "trap": buildTrap, "bar": buildBarrier,
+		"barrier": buildBarrier,
+		"membar":  buildFence, "fence": buildFence, "shfl": buildShuffle, "vote": buildVote,
 		"mma": buildMultiply, "ldmatrix": buildLoadMatrix, "cp": buildCopy,
 	}
 }

@@ -170,7 +170,8 @@ func (p *parser) top() {
 	case ".version":
 		t := p.next()
 		var major, minor int
-		if _, err := fmt.Sscanf(t.text, "%d.%d", &major, &minor); err != nil || major < 1 || major > 99 || minor < 0 || minor > 9 {
+		if _, err := fmt.Sscanf(t.text, "%d.%d", &major, &minor); err != nil || major < 1 || major > 99 || minor < 0 ||
+			minor > 9 {
 			p.fail("version %q", t.text)
 		}
 		p.m.Version = major*10 + minor

@@ -58,7 +58,8 @@ const (
 
 var faultNames = map[FaultKind]string{
 	BadLaunch: "bad launch", OutOfBounds: "out of bounds", Misaligned: "misaligned", ReadOnly: "write to an operand",
-	Uninitialised: "uninitialised shared memory", Race: "race", Divergence: "divergence", Trap: "trap", TooLong: "too long",
+	Uninitialised: "uninitialised shared memory", Race: "race", Divergence: "divergence", Trap: "trap",
+	TooLong: "too long",
 }
 
 // String names the kind.

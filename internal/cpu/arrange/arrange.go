@@ -203,14 +203,17 @@ func blockedShape(s tensor.Shape) (tensor.Shape, bool) {
 }
 
 // emit adds an op over blocked values, whose result is value id of g in blocks.
-func (a *arranger) emit(like *graph.Op, kind graph.Kind, attrs graph.Attrs, shape tensor.Shape, in ...graph.Operand) *form {
+func (a *arranger) emit(
+	like *graph.Op, kind graph.Kind, attrs graph.Attrs, shape tensor.Shape, in ...graph.Operand,
+) *form {
 	s, _ := blockedShape(shape)
 	a.out.Values = append(a.out.Values, graph.Value{DType: tensor.Float32, Shape: s})
 	f := &form{id: graph.ValueID(len(a.out.Values) - 1), shape: shape, region: len(a.regions)}
 	a.regions = append(a.regions, region{into: -1})
 	a.makers[f.id] = len(a.out.Ops)
 	a.out.Ops = append(a.out.Ops, graph.Op{
-		Kind: kind, Path: like.Path, Source: like.Source, Guard: like.Guard, Attrs: attrs, In: in, Out: []graph.ValueID{f.id},
+		Kind: kind, Path: like.Path, Source: like.Source, Guard: like.Guard, Attrs: attrs, In: in,
+		Out: []graph.ValueID{f.id},
 	})
 	return f
 }
@@ -334,7 +337,8 @@ func viewKey(o graph.Operand) string { return fmt.Sprint(o.Value, o.Layout) }
 // value in blocks: it is brought out of them in that order, unless it is out already.
 func (a *arranger) pixelRows(o graph.Operand, like *graph.Op) (graph.Operand, bool) {
 	f := a.forms[o.Value]
-	if o.Value == graph.NoValue || f == nil || f.rows || a.planar[o.Value] || len(f.shape) != 4 || o.Layout.Offset != 0 {
+	if o.Value == graph.NoValue || f == nil || f.rows || a.planar[o.Value] || len(f.shape) != 4 ||
+		o.Layout.Offset != 0 {
 		return o, false
 	}
 	n, channels, height, width, _ := geometry(f.shape)

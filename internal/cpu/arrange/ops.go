@@ -25,7 +25,8 @@ func (a *arranger) conv(i int, op *graph.Op) bool {
 	}
 	shape := a.g.Values[op.Out[0]].Shape
 	attrs := maps.Clone(op.Attrs)
-	planar := a.forms[op.In[0].Value] == nil && op.In[0].Layout.Shape[1] <= planarChannels && op.Attrs.Int("groups") == 1
+	planar := a.forms[op.In[0].Value] == nil && op.In[0].Layout.Shape[1] <= planarChannels &&
+		op.Attrs.Int("groups") == 1
 	geometry, ok := convGeometry(op.In[0].Layout.Shape, w.Layout.Shape, shape, attrs)
 	geometry.Planar, geometry.Exact = planar, a.exact
 	if !ok || blocked.Supports(geometry) != nil {
@@ -167,7 +168,9 @@ func (a *arranger) cat(op *graph.Op) bool {
 		}
 		channels[k], in[k], from[k] = o.Layout.Shape[1], f.all(a.out), f
 	}
-	return a.result(op, a.emit(op, "cat16", graph.Attrs{"counts": channels, "channels": shape[1]}, shape, in...), from...)
+	return a.result(
+		op, a.emit(op, "cat16", graph.Attrs{"counts": channels, "channels": shape[1]}, shape, in...), from...,
+	)
 }
 
 // elementwise adds an elementwise op over values in blocks: as it is, over all their elements, where the padding of the

@@ -77,8 +77,9 @@ func (a *arranger) linear(i int, op *graph.Op) bool {
 		attrs = make(graph.Attrs)
 	}
 	attrs["conv"] = blocked.New(blocked.Geometry{
-		Batch: n, In: f.shape[1], Out: outputs, Groups: 1, Height: height, Width: width, OutHeight: height, OutWidth: width,
-		KernelH: 1, KernelW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, Exact: a.exact,
+		Batch: n, In: f.shape[1], Out: outputs, Groups: 1, Height: height, Width: width, OutHeight: height,
+		OutWidth: width,
+		KernelH:  1, KernelW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, Exact: a.exact,
 	})
 	g := a.emit(op, "conv16", attrs, tensor.Shape{n, outputs, height, width}, in...)
 	g.rows = true
@@ -103,9 +104,11 @@ func (a *arranger) scaleAndAdd(op *graph.Op) bool {
 	for k := range 2 {
 		scale, x := op.In[args[0][k]], op.In[args[0][1-k]]
 		f := a.forms[x.Value]
-		if x.Value == graph.NoValue || f == nil || !a.shows(x, f, false) || !f.shape.Equal(shape) || a.uses[x.Value] != 1 ||
+		if x.Value == graph.NoValue || f == nil || !a.shows(x, f, false) || !f.shape.Equal(shape) ||
+			a.uses[x.Value] != 1 ||
 			scale.Value == graph.NoValue || a.g.Values[scale.Value].Role == graph.Computed ||
-			a.g.Values[scale.Value].DType != tensor.Float32 || !scale.Layout.Shape.Equal(shape) || !a.channelNumbers(scale) {
+			a.g.Values[scale.Value].DType != tensor.Float32 || !scale.Layout.Shape.Equal(shape) ||
+			!a.channelNumbers(scale) {
 			continue
 		}
 		r := a.formOf(residual, op)
@@ -114,7 +117,8 @@ func (a *arranger) scaleAndAdd(op *graph.Op) bool {
 			return false
 		}
 		conv := a.out.Ops[maker]
-		if conv.Kind != "conv16" || len(conv.In) > 3 || conv.Attrs.String("act") != "" || len(conv.Guard) != len(op.Guard) {
+		if conv.Kind != "conv16" || len(conv.In) > 3 || conv.Attrs.String("act") != "" ||
+			len(conv.Guard) != len(op.Guard) {
 			return false
 		}
 		if at, ok := a.makers[r.id]; !ok || at > maker { // it must be there before

@@ -12,9 +12,13 @@ import (
 // normKernels compute statistics in float64 and round once.
 var normKernels = map[graph.Kind]ops.Kernel{
 	// (x − mean) ÷ √(var + eps) × w + b, torch.nn.functional.layer_norm; with each row's mean and variance.
-	"layer_norm": {Run: func(c *ops.Call) error { return rowNorm(c, true) }, Work: parameterWork, InPlace: ops.OverFirst},
+	"layer_norm": {
+		Run: func(c *ops.Call) error { return rowNorm(c, true) }, Work: parameterWork, InPlace: ops.OverFirst,
+	},
 	// x ÷ √(mean of x² + eps) × w, torch.nn.functional.rms_norm.
-	"rms_norm": {Run: func(c *ops.Call) error { return rowNorm(c, false) }, Work: parameterWork, InPlace: ops.OverFirst},
+	"rms_norm": {
+		Run: func(c *ops.Call) error { return rowNorm(c, false) }, Work: parameterWork, InPlace: ops.OverFirst,
+	},
 	// As layer_norm over the channels of a group and all positions; w and b for each channel, torch.native_group_norm.
 	"group_norm": {Run: runGroupNorm, Work: parameterWork, InPlace: ops.OverFirst},
 	// (x − mean) ÷ √(var + eps) × w + b with given means and variances of the channels, torch.batch_norm in evaluation.
@@ -326,7 +330,10 @@ func runBatchNorm(c *ops.Call) error {
 	}
 	pixels := ops.WalkOf(tensor.Layout{Shape: x.Shape()[2:], Strides: x.Layout.Strides[2:]})
 	if pixels.Size == 1 {
-		tasks.Do(c.Pool, x.Shape()[0], max(1, ops.Grain/channels), normedPixels{x: x, out: out, mean: mean, gain: gain, add: b})
+		tasks.Do(
+			c.Pool, x.Shape()[0], max(1, ops.Grain/channels),
+			normedPixels{x: x, out: out, mean: mean, gain: gain, add: b},
+		)
 		return nil
 	}
 	tasks.Do(c.Pool, x.Shape()[0]*channels, max(1, ops.Grain/pixels.Size), normedPlanes{

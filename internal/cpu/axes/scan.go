@@ -23,7 +23,9 @@ func logSumOfTwo(a, b float64) float64 {
 }
 
 // runScan: y[i] = step(y[i−1], x[i]) along "dim", from start.
-func runScan(start float64, floatStep func(a, b float64) float64, intStep func(a, b int64) int64) func(c *ops.Call) error {
+func runScan(
+	start float64, floatStep func(a, b float64) float64, intStep func(a, b int64) int64,
+) func(c *ops.Call) error {
 	return func(c *ops.Call) error {
 		a := ops.AlongDim(c.In[0].Layout, c.Attrs.Int("dim"))
 		ops.DoLines(c.Pool, &a, scanning{
@@ -143,7 +145,8 @@ func runHistogram(c *ops.Call) error {
 	if low == high {
 		low, high = low-1, high+1
 	}
-	if width := high - low; math.IsInf(width, 0) || width != width || x.DType == tensor.Float32 && width > math.MaxFloat32 {
+	if width := high - low; math.IsInf(width, 0) || width != width ||
+		x.DType == tensor.Float32 && width > math.MaxFloat32 {
 		return errHistogramRange // no bin of such a range has a number
 	}
 	counts := ops.Elements[int64](ops.View{Data: c.Work})[:bins]

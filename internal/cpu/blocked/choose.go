@@ -17,7 +17,8 @@ func choose(g Geometry) Algorithm {
 		return Stem
 	case hasDepthwise(g):
 		return Depthwise
-	case hasWinograd(g) && !g.Exact && tiles(4) >= fewTiles && (tiles(4) >= someTiles || 2*16*tiles(2) >= 3*36*tiles(4)):
+	case hasWinograd(g) && !g.Exact && tiles(4) >= fewTiles &&
+		(tiles(4) >= someTiles || 2*16*tiles(2) >= 3*36*tiles(4)):
 		return Winograd4
 	case hasWinograd(g) && !g.Exact && tiles(2) >= fewTiles:
 		return Winograd2

@@ -135,8 +135,9 @@ func newConvIn(cacheBytes int, g Geometry, algorithm Algorithm, set *kernel.Conv
 		panic("BUG: blocked: " + err.Error())
 	}
 	c := &Conv{
-		Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes, sharedBytes: sharedBytes, cacheBytes: cacheBytes,
-		fetches: kernel.FetchingPays(),
+		Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes, sharedBytes: sharedBytes,
+		cacheBytes: cacheBytes,
+		fetches:    kernel.FetchingPays(),
 	}
 	switch algorithm {
 	case Winograd2, Winograd4:

@@ -124,7 +124,9 @@ func Multiply(pool Pool, pixels int, x, scale, y []float32) {
 
 func multiply(pool Pool, set *kernel.ConvSet, pixels int, x, scale, y []float32) {
 	planes := len(y) / Lanes / pixels
-	tasks.Do(pool, planes, max(1, grain/4/Lanes/pixels), multiplying{set: set, pixels: pixels, x: x, scale: scale, y: y})
+	tasks.Do(
+		pool, planes, max(1, grain/4/Lanes/pixels), multiplying{set: set, pixels: pixels, x: x, scale: scale, y: y},
+	)
 }
 
 // multiplying is the task of [Multiply].

@@ -192,8 +192,9 @@ func (f *finish) apply(y []float32, block int) {
 
 // maps has the kernels of activations that are no limits.
 var maps = [numActs]kernel.Map{
-	SiLU: kernel.MapSilu, HardSwish: kernel.MapHardSwish, HardSigmoid: kernel.MapHardSigmoid, Sigmoid: kernel.MapSigmoid,
-	Tanh: kernel.MapTanh, GELU: kernel.MapGelu, GELUTanh: kernel.MapGeluTanh, LeakyReLU: kernel.MapLeakyRelu,
+	SiLU: kernel.MapSilu, HardSwish: kernel.MapHardSwish, HardSigmoid: kernel.MapHardSigmoid,
+	Sigmoid: kernel.MapSigmoid,
+	Tanh:    kernel.MapTanh, GELU: kernel.MapGelu, GELUTanh: kernel.MapGeluTanh, LeakyReLU: kernel.MapLeakyRelu,
 	ELU: kernel.MapElu,
 }
 

@@ -19,7 +19,8 @@ type Expansion struct {
 // it gives.
 func CanExpand(first, second Geometry) bool {
 	return choose(first) == Pointwise && choose(second) == Depthwise && first.PadTop == 0 && first.PadLeft == 0 &&
-		first.Batch == second.Batch && first.Out == second.In && first.OutHeight == second.Height && first.OutWidth == second.Width &&
+		first.Batch == second.Batch && first.Out == second.In && first.OutHeight == second.Height &&
+		first.OutWidth == second.Width &&
 		first.Height == first.OutHeight && first.Width == first.OutWidth
 }
 
@@ -29,7 +30,9 @@ func NewExpansion(first, second Geometry) *Expansion {
 }
 
 func newExpansion(cacheBytes int, first, second Geometry, set *kernel.ConvSet) *Expansion {
-	e := &Expansion{first: newConvIn(cacheBytes, first, Pointwise, set), second: newConvIn(cacheBytes, second, Depthwise, set)}
+	e := &Expansion{
+		first: newConvIn(cacheBytes, first, Pointwise, set), second: newConvIn(cacheBytes, second, Depthwise, set),
+	}
 	e.wide, e.deep = e.first.how.(*direct), e.second.how.(*direct)
 	// The first writes what lies between with zeros around.
 	d := e.deep

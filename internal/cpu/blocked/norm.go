@@ -46,7 +46,8 @@ func (t *normParts) Run(from, to int) {
 		first := i % t.parts * t.each
 		at := (i/t.parts*t.blocks*t.pixels + first) * Lanes
 		t.set.Norm(&kernel.NormTile{
-			X: &t.x[at], Y: &t.y[at], Pixels: min(t.each, t.pixels-first), Blocks: t.blocks, Plane: 4 * Lanes * t.pixels,
+			X: &t.x[at], Y: &t.y[at], Pixels: min(t.each, t.pixels-first), Blocks: t.blocks,
+			Plane:  4 * Lanes * t.pixels,
 			Weight: &t.w[0], Bias: &t.b[0], Inverse: 1 / float32(t.channels), Eps: t.eps,
 		})
 	}

@@ -20,7 +20,8 @@ func to(pool Pool, set *kernel.ConvSet, size Size, src []float32, strides [4]int
 	}
 	pieces := ceil(width, reorderPixels)
 	tasks.Do(pool, n*Blocks(channels)*height*pieces, max(1, reorderPixels/width), toBlocks{
-		set: set, channels: channels, height: height, width: width, pieces: pieces, src: src, strides: strides, dst: dst,
+		set: set, channels: channels, height: height, width: width, pieces: pieces, src: src, strides: strides,
+		dst: dst,
 	})
 }
 

@@ -81,7 +81,8 @@ func NewUnit(g Geometry, set *kernel.UnitSet) *UnitConv {
 		panic("BUG: blocked: " + err.Error())
 	}
 	u := &UnitConv{
-		Geometry: g, set: set, height: g.OutHeight, width: g.OutWidth, pixelBytes: 2 * UnitLanes, chunk: 1, chunks: g.KernelW,
+		Geometry: g, set: set, height: g.OutHeight, width: g.OutWidth, pixelBytes: 2 * UnitLanes, chunk: 1,
+		chunks: g.KernelW,
 		panels: UnitBlocks(g.Out), rawBytes: rawBytes,
 	}
 	taps := g.KernelH * g.KernelW

@@ -108,7 +108,8 @@ type UnitAttentionArgs struct {
 // Run computes the attention. It returns early, with the context's error, when that is cancelled.
 func (u *UnitAttention) Run(ctx context.Context, pool Pool, a UnitAttentionArgs) error {
 	width, values := u.Width/UnitLanes, u.ValueWidth/UnitLanes
-	if len(a.Q) < u.Q.end(u.Queries, width) || len(a.K) < u.K.end(u.Keys, width) || len(a.V) < u.V.end(u.Keys, values) ||
+	if len(a.Q) < u.Q.end(u.Queries, width) || len(a.K) < u.K.end(u.Keys, width) ||
+		len(a.V) < u.V.end(u.Keys, values) ||
 		len(a.Y) < u.Y.end(u.Queries, values) {
 		panic("BUG: blocked: an operand of attention is smaller than its geometry")
 	}

@@ -54,7 +54,8 @@ func (r *unitRun) part(first, end int, slot *unitSlot) {
 		t := kernel.UnitTile{
 			XPixel: pixel, Offsets: &r.offsets[0], Steps: r.steps,
 			W: halfAddress(halvesOf(r.packed), 4*(p-r.first)*r.pieceFloats()), Sums: &sums[0],
-			Scale: &r.scale[p*UnitLanes], Shift: &r.shift[p*UnitLanes], Mask: unitMask(r.Out - p*UnitLanes), Low: r.low, High: r.high,
+			Scale: &r.scale[p*UnitLanes], Shift: &r.shift[p*UnitLanes], Mask: unitMask(r.Out - p*UnitLanes), Low: r.low,
+			High: r.high,
 		}
 		t.Ahead = uintptr(unsafe.Pointer(t.W)) + uintptr(4*r.pieceFloats())
 		t.AheadLines = min(8, ceil(8, ceil(rows*width, 2*kernel.UnitPixels)))

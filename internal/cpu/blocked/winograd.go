@@ -149,7 +149,8 @@ func (w *winograd) packPoints(taps []float32, columns, point int, dst []float32)
 	var scratch [36 * Lanes]float32
 	t := kernel.WinogradTile{
 		InRow: 4 * 3 * columns, InStep: 4 * columns, InNext: 4 * Lanes,
-		OutRow: 4 * (w.m + 2) * point, OutStep: 4 * point, OutNext: 4 * Lanes, Count: columns / Lanes, Scratch: &scratch[0],
+		OutRow: 4 * (w.m + 2) * point, OutStep: 4 * point, OutNext: 4 * Lanes, Count: columns / Lanes,
+		Scratch: &scratch[0],
 	}
 	for i := range Lanes {
 		t.In, t.Out = address(taps, 9*i*columns), address(dst, i*columns)
@@ -281,7 +282,10 @@ func (t *winogradRows) Run(i, j int) {
 	for ; i < j; i++ {
 		low, high := share(t.to-t.from, lateParts, i%lateParts)
 		for panel := t.from + low; panel < t.from+high && t.ctx.Err() == nil; panel++ {
-			w.row(i/lateParts, panel, t.end-t.first, t.weights(panel), t.v, t.sums[panel*w.outPanel:], slot[scratchFloats:])
+			w.row(
+				i/lateParts, panel, t.end-t.first, t.weights(panel), t.v, t.sums[panel*w.outPanel:],
+				slot[scratchFloats:],
+			)
 		}
 	}
 }
@@ -317,7 +321,8 @@ func (w *winograd) input(a *Args, first, end, fromBlock, toBlock int, v, slot []
 	size := w.m + 2
 	edge := slot[36*Lanes:][:36*Lanes]
 	t := kernel.WinogradTile{
-		InNext: 4 * w.m * Lanes, InStep: 4 * Lanes, OutRow: 4 * size * w.inPoint, OutStep: 4 * w.inPoint, OutNext: 4 * Lanes,
+		InNext: 4 * w.m * Lanes, InStep: 4 * Lanes, OutRow: 4 * size * w.inPoint, OutStep: 4 * w.inPoint,
+		OutNext: 4 * Lanes,
 		Scratch: &slot[0],
 	}
 	for block := fromBlock; block < toBlock; block++ {

@@ -32,8 +32,12 @@ var arithmeticKernels = map[graph.Kind]ops.Kernel{
 		return uint64(powPositive(int64(a), b))
 	})}),
 	// maximum and minimum give NaN where an operand is NaN, fmax and fmin the other operand: torch.maximum, torch.fmax.
-	"maximum": fixed(ops.Loops{F32: maximum[float32], F64: maximum[float64], I64: maximum[int64], U64: maximum[uint64]}),
-	"minimum": fixed(ops.Loops{F32: minimum[float32], F64: minimum[float64], I64: minimum[int64], U64: minimum[uint64]}),
+	"maximum": fixed(
+		ops.Loops{F32: maximum[float32], F64: maximum[float64], I64: maximum[int64], U64: maximum[uint64]},
+	),
+	"minimum": fixed(
+		ops.Loops{F32: minimum[float32], F64: minimum[float64], I64: minimum[int64], U64: minimum[uint64]},
+	),
 	"fmax": fixed(ops.Loops{
 		F32: map2(fmax[float32]), F64: map2(fmax[float64]), I64: maximum[int64], U64: maximum[uint64],
 	}),

@@ -79,7 +79,10 @@ func castBlocks(c *ops.Call) bool {
 func castAs[T any](
 	c *ops.Call, load func(dst []T, v ops.View, first, stride int), direct bool, store func(v ops.View, at int, src []T),
 ) {
-	tasks.Do(c.Pool, c.Out[0].Size(), ops.Grain, casting[T]{in: c.In[0], out: c.Out[0], load: load, direct: direct, store: store})
+	tasks.Do(
+		c.Pool, c.Out[0].Size(), ops.Grain,
+		casting[T]{in: c.In[0], out: c.Out[0], load: load, direct: direct, store: store},
+	)
 }
 
 // casting is the task of castAs: a part is some elements.

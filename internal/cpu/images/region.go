@@ -13,7 +13,9 @@ import (
 // depends on how its coordinates are rounded.
 var regionKernels = map[graph.Kind]ops.Kernel{
 	// torchvision.ops.roi_align and ps_roi_align.
-	"roi_align": {Run: func(c *ops.Call) error { return runRegions(c, roiAlign[float32], roiAlign[float64]) }, Work: roiAlignWork},
+	"roi_align": {
+		Run: func(c *ops.Call) error { return runRegions(c, roiAlign[float32], roiAlign[float64]) }, Work: roiAlignWork,
+	},
 	// torchvision.ops.roi_pool and ps_roi_pool.
 	"roi_pool": {Run: func(c *ops.Call) error { return runRegions(c, roiPool[float32], roiPool[float64]) }},
 	// out[n, c, k, o] = mask[n, g, k, o] × in[n, c] at the place of o and k, moved: torchvision.ops.deform_conv2d.
@@ -330,7 +332,8 @@ func deform[T ops.Real](c *ops.Call) {
 	pair := func(name string) [2]int { return [2]int(c.Attrs.Ints(name)) }
 	s := c.Out[0].Shape()
 	t := deforming[T]{
-		x: c.In[0], moves: c.In[1], out: c.Out[0], kernel: pair("kernel"), stride: pair("stride"), padding: pair("padding"),
+		x: c.In[0], moves: c.In[1], out: c.Out[0], kernel: pair("kernel"), stride: pair("stride"),
+		padding:  pair("padding"),
 		dilation: pair("dilation"), each: s[1] / c.Attrs.Int("groups"), outputs: [2]int{s[3], s[4]},
 	}
 	if len(c.In) > 2 {

@@ -63,7 +63,8 @@ func suppress[T ops.Real](c *ops.Call) error {
 		stay[count[0]] = boxes[i].index
 		count[0]++
 		for j := i + 1; j < n; j++ {
-			if !boxes[j].dropped && boxes[i].class == boxes[j].class && float64(boxes[i].overlap(&boxes[j])) > threshold {
+			if !boxes[j].dropped && boxes[i].class == boxes[j].class &&
+				float64(boxes[i].overlap(&boxes[j])) > threshold {
 				boxes[j].dropped = true
 			}
 		}

@@ -246,7 +246,8 @@ func runEmbeddingBag(c *ops.Call) error {
 		return err
 	}
 	tasks.Do(c.Pool, bags, max(1, ops.Grain/max(width, 1)/8), bagging{
-		weight: weight, index: index, offsets: c.In[2], scale: c.Operand(3), out: c.Out[0], padding: padding, mode: mode,
+		weight: weight, index: index, offsets: c.In[2], scale: c.Operand(3), out: c.Out[0], padding: padding,
+		mode: mode,
 	})
 	return nil
 }

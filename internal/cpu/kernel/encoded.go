@@ -81,7 +81,9 @@ func (s *Set) Turn(t *Turn) {
 	case t.Table != nil && t.Round == Float16 && minima != nil:
 		e.nibblesF16(t.Steps, t.Pieces, src, t.Stride, t.Gap, &t.Scales[0], other, &t.Table[0], minima, dst, ldd, apart)
 	case t.Table != nil && t.Round == BFloat16 && minima != nil:
-		e.nibblesBF16(t.Steps, t.Pieces, src, t.Stride, t.Gap, &t.Scales[0], other, &t.Table[0], minima, dst, ldd, apart)
+		e.nibblesBF16(
+			t.Steps, t.Pieces, src, t.Stride, t.Gap, &t.Scales[0], other, &t.Table[0], minima, dst, ldd, apart,
+		)
 	case t.Table != nil && minima != nil:
 		e.nibblesMin(t.Steps, t.Pieces, src, t.Stride, t.Gap, &t.Scales[0], other, &t.Table[0], minima, dst, ldd, apart)
 	case t.Table != nil:

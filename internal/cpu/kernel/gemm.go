@@ -107,7 +107,9 @@ func (s *Set) Gemm(rows, depth int, a []float32, lda int, b, c []float32, ldc in
 func (s *Set) MostRows(e Element) int { return len(s.gemm[e]) }
 
 // Multiply is Gemm for any panel; rows are at most MostRows of its element, and neither they nor depth are 0.
-func (s *Set) Multiply(rows, depth int, a []float32, lda int, b *Panel, c []float32, ldc int, mode Mode, bias []float32) {
+func (s *Set) Multiply(
+	rows, depth int, a []float32, lda int, b *Panel, c []float32, ldc int, mode Mode, bias []float32,
+) {
 	// The last element that is read or written of each is looked at, so that memory is never left.
 	_, _ = a[(rows-1)*lda+depth-1], c[(rows-1)*ldc+s.Columns-1]
 	if b.Element == Pairs {

@@ -7,8 +7,9 @@ import (
 
 // unitGo is the kernels in Go.
 var unitGo = &UnitSet{
-	Name: "go", Speed: 1, conv: unitConvGo, max: unitMaxGo, narrow: unitNarrowGo, widen: unitWidenGo, gather: unitGatherGo,
-	weigh: unitWeighGo, pairRows: unitPairRowsGo,
+	Name: "go", Speed: 1, conv: unitConvGo, max: unitMaxGo, narrow: unitNarrowGo, widen: unitWidenGo,
+	gather: unitGatherGo,
+	weigh:  unitWeighGo, pairRows: unitPairRowsGo,
 }
 
 // halves returns n halves that begin a number of bytes behind a pointer.

@@ -403,7 +403,9 @@ var nought [16]float32
 
 // NormRows computes to[r][i] = (x[r][i] − mean)·scale·w[i] + b[i] for rows that lie ldto and ldx floats apart, with scale =
 // 1 ÷ √(mean of (x[r][i] − mean)² + eps), and 0 for the mean where it is not centred. b may be nil. The result may be x.
-func (s *Set) NormRows(rows int, to []float32, ldto int, x []float32, ldx int, w, b []float32, eps float64, centred bool) {
+func (s *Set) NormRows(
+	rows int, to []float32, ldto int, x []float32, ldx int, w, b []float32, eps float64, centred bool,
+) {
 	columns := len(w)
 	if rows == 0 || columns == 0 {
 		return

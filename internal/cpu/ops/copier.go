@@ -40,7 +40,9 @@ func CopyView(p *Pool, dst []byte, to tensor.Layout, v View) {
 		return
 	}
 	c := copiers.Get().(*copier)
-	*c = copier{set: p.Set, size: v.DType.Size(), dst: dst, src: v.Data, to: to.Offset, from: v.Layout.Offset, turned: -1}
+	*c = copier{
+		set: p.Set, size: v.DType.Size(), dst: dst, src: v.Data, to: to.Offset, from: v.Layout.Offset, turned: -1,
+	}
 	for d, n := range v.Layout.Shape {
 		rest /= n
 		stride := rest

@@ -311,7 +311,9 @@ func (r *reader) place(f *File) error {
 	if v, ok := f.Meta["general.alignment"]; ok {
 		n, isNumber := v.(uint32)
 		if !isNumber || n == 0 || n&(n-1) != 0 || n > maxAlignment {
-			return fault.New(fault.ErrFormat, -1, "general.alignment is %v, not a power of two up to %d", v, maxAlignment)
+			return fault.New(
+				fault.ErrFormat, -1, "general.alignment is %v, not a power of two up to %d", v, maxAlignment,
+			)
 		}
 		align = int64(n)
 	}

@@ -193,7 +193,9 @@ func (v *verifier) call(callable slot, instantiate bool) (slot, error) {
 	case g.use.Class == Data && g.builtin.call != nil:
 		made.kind, cost = g.builtin.kind, objectCost
 	case g.use.Class == Data && !instantiate:
-		err = v.complain(fault.ErrUnsafe, opReduce, 1, callable.n, "%s is called; only naming it is allowed", g.use.Global)
+		err = v.complain(
+			fault.ErrUnsafe, opReduce, 1, callable.n, "%s is called; only naming it is allowed", g.use.Global,
+		)
 	case g.use.Class == Data || g.use.Class == Inert && instantiate:
 		made.kind, cost = kindObject, objectCost
 	case g.use.Class == Inert:

@@ -325,7 +325,9 @@ func (v *verifier) stop() error {
 	v.write(opStop)
 	v.done = true
 	if n := len(v.stack); n != 1 || len(v.marks) != 0 {
-		return v.complain(fault.ErrFormat, opStop, 0, 0, "STOP with %d values and %d marks on the stack", n, len(v.marks))
+		return v.complain(
+			fault.ErrFormat, opStop, 0, 0, "STOP with %d values and %d marks on the stack", n, len(v.marks),
+		)
 	}
 	return nil
 }

@@ -158,7 +158,10 @@ func (r *Record) readZip64(extra []byte, rep *reporter) {
 			continue
 		}
 		if len(zip64) < 8 {
-			rep.report(r.Name, fault.ErrFormat, at, "a size or an offset of the record refers to a zip64 field that is missing")
+			rep.report(
+				r.Name, fault.ErrFormat, at,
+				"a size or an offset of the record refers to a zip64 field that is missing",
+			)
 			return
 		}
 		wide := le.Uint64(zip64)

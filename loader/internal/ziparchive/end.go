@@ -64,7 +64,8 @@ func findEnd(ctx context.Context, src storage.Source, rep *reporter) (endRecord,
 	}
 	disk, directoryDisk := le.Uint16(b[4:]), le.Uint16(b[6:])
 	directoryEnd := e.offset
-	saturated := e.records == math.MaxUint16 || e.directoryBytes == math.MaxUint32 || e.directoryOffset == math.MaxUint32
+	saturated := e.records == math.MaxUint16 || e.directoryBytes == math.MaxUint32 ||
+		e.directoryOffset == math.MaxUint32
 	if locator := tail[:len(tail)-endBytes]; len(locator) >= locatorBytes &&
 		le.Uint32(locator[len(locator)-locatorBytes:]) == locatorSignature {
 		if err := e.read64(ctx, src, locator[len(locator)-locatorBytes:], rep); err != nil {
@@ -78,7 +79,9 @@ func findEnd(ctx context.Context, src storage.Source, rep *reporter) (endRecord,
 			directoryDisk = 0
 		}
 	} else if saturated {
-		return endRecord{}, fault.New(fault.ErrFormat, e.offset, "the end record refers to a zip64 record that is missing")
+		return endRecord{}, fault.New(
+			fault.ErrFormat, e.offset, "the end record refers to a zip64 record that is missing",
+		)
 	}
 	if disk != 0 || directoryDisk != 0 || le.Uint16(b[8:]) != le.Uint16(b[10:]) {
 		rep.report("", fault.ErrUnsupported, e.offset+4, "the archive is one part of several")

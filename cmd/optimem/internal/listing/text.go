@@ -69,7 +69,9 @@ func (in *Listing) writeHead(b *bufio.Writer, o TextOptions) {
 	}
 	facts.Row("file", ascii.FormatSize(in.fileBytes))
 	if n, original := packedBytes(in.Checkpoint); n > 0 {
-		facts.Row("packed", fmt.Sprintf("in %s, %s of %s", ascii.FormatSize(n), ascii.FormatShare(n, original), ascii.FormatSize(original)))
+		facts.Row("packed", fmt.Sprintf(
+			"in %s, %s of %s", ascii.FormatSize(n), ascii.FormatShare(n, original), ascii.FormatSize(original),
+		))
 	}
 	facts.Row("tensors", fmt.Sprintf("%s: %s params, %s", ascii.FormatCount(int64(len(in.Weights))),
 		ascii.FormatCount(in.tally.total.params), ascii.FormatSize(in.tally.total.bytes)))
@@ -123,7 +125,8 @@ func (in *Listing) valuesText(o TextOptions) string {
 	}
 	var parts []string
 	for _, v := range in.Values {
-		if (in.Format == loader.FormatGGUF || !strings.Contains(v.Name, ".")) && len(v.Name)+len(v.Text) <= maxValueBytes && len(parts) < shortList {
+		if (in.Format == loader.FormatGGUF || !strings.Contains(v.Name, ".")) &&
+			len(v.Name)+len(v.Text) <= maxValueBytes && len(parts) < shortList {
 			parts = append(parts, v.Name+"="+v.Text)
 		}
 	}

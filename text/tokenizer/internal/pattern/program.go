@@ -170,7 +170,8 @@ func (a *assembler) node(n *node) {
 
 // sub writes a program of its own for n, and then in, which runs it.
 func (a *assembler) sub(in instr, n *node) {
-	if in.op == opAtomic && !a.safe && n.kind == kRepeat && n.greed == greedy && n.subs[0].kind == kSet && len(n.subs[0].set) > 0 {
+	if in.op == opAtomic && !a.safe && n.kind == kRepeat && n.greed == greedy && n.subs[0].kind == kSet &&
+		len(n.subs[0].set) > 0 {
 		a.loop(n, possessive)
 		return
 	}
