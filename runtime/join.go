@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 )
 
@@ -98,6 +99,9 @@ func (s *Session) lead(c *call, shares bool) error {
 	}
 	if s.opts.PlanOnly {
 		return ErrPlanOnly
+	}
+	if s.opts.Range != (graph.Range{}) {
+		return ErrRange
 	}
 	p, err := s.planned(c.ctx, c.in)
 	if err != nil {
