@@ -103,6 +103,7 @@ type Engine struct {
 	// finished are those that this pass was the last of.
 	finished []*sequence
 	pass     pass
+	now      func() time.Time
 	ahead    *ahead
 	draft    *draft
 
@@ -236,7 +237,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	e := &Engine{
 		model: steps, opts: opts, context: n.context, rows: n.rows, source: source,
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences), sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows),
+		blocks: newBlocks(perSequence * opts.Sequences), sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows), now: time.Now,
 	}
 	e.pass.in = stepInputs{
 		width: perSequence, sourceWidth: graph.Blocks(source), adapted: len(model.Adapters()) > 0, keyless: !keys, recurrent: recurrent,
