@@ -144,8 +144,8 @@ func (s *Session) unlearn(err error) bool {
 	return true
 }
 
-// planWithin plans with a budget, 0 for none. Weights that stay do so where the plan that ran last had them, if the budget
-// allows it.
+// planWithin plans with a budget, 0 for none. Weights that stay do so where the mix of passes has them, or the plan that
+// ran last, if the budget allows it.
 func (s *Session) planWithin(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
 		return pl, nil
@@ -160,9 +160,9 @@ func (s *Session) planWithin(ctx context.Context, p *program, instances int, bud
 
 // newPlan plans, and keeps nothing.
 func (s *Session) newPlan(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
-	like := s.ran
-	if like == nil { // what passes of few rows and of many need of experts is to lie in the same slots
-		like = s.lends
+	like, err := s.anchor(ctx, budgetBytes)
+	if err != nil {
+		return nil, err
 	}
 	pl, err := s.newPlanLike(ctx, p, instances, budgetBytes, like)
 	if err == nil && like == nil && len(pl.Experts) > 0 {
