@@ -119,7 +119,7 @@ var diagram = map[string][]string{
 	"quantize/moments": {"perplexity", "runtime", "models", "graph", "tensor"},
 
 	// What is around a session that takes text.
-	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
+	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar", "internal/sound"},
 	// Logits of a text's tokens, whoever made them.
 	"perplexity": {"runtime", "models", "tensor"},
 	"embed":      {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
@@ -153,6 +153,7 @@ var diagram = map[string][]string{
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},
+	"internal/sound":           {},
 	"internal/hostmem":         {},
 	"internal/sysmem":          {},
 	"internal/ascii":           {},
