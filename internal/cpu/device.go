@@ -112,6 +112,27 @@ func (d *Device) alloc(bytes int64, purpose hostmem.Purpose) (device.Memory, err
 	return &memory{buf: buf, d: d}, nil
 }
 
+// AllocRoom implements device.RoomAllocator.
+func (d *Device) AllocRoom(bytes, most int64) (device.Memory, error) {
+	buf, err := hostmem.AllocRoom(bytes, most, hostmem.Activations)
+	if err != nil {
+		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
+	}
+	d.used.Add(bytes)
+	return &memory{buf: buf, d: d}, nil
+}
+
+// Resize implements device.RoomAllocator.
+func (d *Device) Resize(m device.Memory, bytes int64) bool {
+	own := m.(*memory)
+	before := own.Bytes()
+	if own.freed.Load() || !own.buf.Resize(bytes) {
+		return false
+	}
+	d.used.Add(bytes - before)
+	return true
+}
+
 // Bytes returns the size.
 func (m *memory) Bytes() int64 { return int64(len(m.buf.Bytes())) }
 

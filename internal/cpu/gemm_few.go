@@ -23,6 +23,9 @@ func (g *gemmCall[T]) fewWidth() int {
 		return g.columns * g.set.FewPanels(g.element, g.m)
 	}
 	m := &g.right
+	if g.takesCodes() {
+		return g.columns
+	}
 	e, ok := acrossElement(m.dtype)
 	if !ok || m.rounded || g.b != panelSource[T](m) || m.step != 1 || m.line < 0 || len(m.rows.Shape) > 0 {
 		return 0
@@ -55,6 +58,10 @@ func acrossElement(d tensor.DType) (simd.Element, bool) {
 
 // few adds the products of all blocks of the depth to the columns [j0, j1), which are as many as fewWidth says.
 func (p *gemmPart[T]) few() {
+	if p.right.encoding != nil {
+		p.fewCodes()
+		return
+	}
 	for k0 := p.k0; k0 < p.k1; k0 += blockK {
 		k1 := min(k0+blockK, p.k1)
 		left, lda := p.leftTile(p.i0, k0)
