@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -144,7 +144,7 @@ func TestBatchKilled(t *testing.T) {
 		if got := answersOf(t, out); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if there, err := filepath.Glob(out + "*"); err != nil || len(there) != 1 && runtime.GOOS != "windows" {
+		if there, err := filepath.Glob(out + "*"); err != nil || len(there) != 1 && goruntime.GOOS != "windows" {
 			t.Errorf("left: %q", there)
 		}
 	}
