@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +148,36 @@ func TestBatchKilled(t *testing.T) {
 		}
 		if there, err := filepath.Glob(out + "*"); err != nil || len(there) != 1 && goruntime.GOOS != "windows" {
 			t.Errorf("left: %q", there)
+		}
+	}
+}
+
+// TestBatchWide: where passes bring weights, more than sixteen prompts are answered at once if that is expected to be
+// faster and fits, and the texts are the same.
+func TestBatchWide(t *testing.T) {
+	in, dir := batchOf(t, 40), t.TempDir()
+	var want []string
+	atOnce := regexp.MustCompile(` (\d+) at once, `)
+	for i, c := range []struct {
+		flags       []string
+		least, most int
+	}{
+		{[]string{"--mode", "resident"}, 16, 16}, {[]string{"--mode", "page", "--memory", "4MiB"}, 17, 40},
+		{[]string{"--mode", "page", "--memory", "300KiB"}, 1, 16},
+	} {
+		out := filepath.Join(dir, fmt.Sprint(i))
+		_, text := done(t, append([]string{"generate", chatModel, "--batch", in, "-o", out}, c.flags...)...)
+		if said := atOnce.FindStringSubmatch(text); said == nil {
+			t.Errorf("%q: %q", c.flags, text)
+		} else if n, err := strconv.Atoi(said[1]); err != nil || n < c.least || n > c.most {
+			t.Errorf("%q: %d prompts at once, %d to %d are to be", c.flags, n, c.least, c.most)
+		}
+		got := answersOf(t, out)
+		if i == 0 {
+			want = got
+		}
+		if len(got) != 40 || !slices.Equal(got, want) {
+			t.Errorf("%q: other answers", c.flags)
 		}
 	}
 }

@@ -38,8 +38,9 @@ type batchLine struct {
 const (
 	maxBatchLines = 1 << 20
 	maxBatchLine  = 16 << 20
-	// mostSequences is how many prompts of a file are answered at once.
+	// mostSequences is how many prompts of a file are answered at once, or mostBatched where passes bring weights.
 	mostSequences = 16
+	mostBatched   = 256
 )
 
 // answerFile answers the prompts of a file, as many at once as the budget has room for.
@@ -55,7 +56,11 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	if g.context > 0 {
 		longest = g.context
 	}
-	e, err := g.startMany(ctx, longest, len(lines))
+	sequences, err := g.bestSequences(ctx, longest, len(lines))
+	if err != nil {
+		return err
+	}
+	e, err := g.startMany(ctx, longest, sequences)
 	if err != nil {
 		return err
 	}
@@ -162,13 +167,58 @@ func (g *generating) keepAnswers(ctx context.Context, e *openEngine, lines []bat
 
 // startMany starts an engine with room for as many sequences at once as are wanted, or as many as the budget has room for.
 func (w *writing) startMany(ctx context.Context, context, sequences int) (*openEngine, error) {
-	for n := max(min(sequences, mostSequences), 1); ; n /= 2 {
+	for n := max(sequences, 1); ; n /= 2 {
 		e, err := w.start(ctx, context, n)
 		var full *runtime.CapacityError
 		if err == nil || n == 1 || !errors.As(err, &full) {
 			return e, err
 		}
 	}
+}
+
+// bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these are as
+// many as are expected to write the most tokens a second: all rows of a pass share what it brings, while their keys and
+// values take memory of weights that could stay.
+func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best int, err error) {
+	best = min(prompts, mostSequences)
+	if prompts <= mostSequences {
+		return best, nil
+	}
+	m, err := w.openModel(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = cmp.Or(err, m.close()) }()
+	longest := m.model.Context()
+	if longest == 0 || w.draft != "" {
+		return best, nil // what is wrong is said when it is started
+	}
+	opts := w.options(nil, 0)
+	opts.PlanOnly = true
+	rate := 0.0
+	for n := mostSequences; n <= mostBatched && n < 2*prompts; n *= 2 {
+		e, err := generate.New(ctx, m.model, generate.Options{
+			Session: opts, Context: min(context, longest), Sequences: n, KV: kvType(w.kv, m.ckpt), Speculate: generate.NoSpeculation,
+		})
+		var full *runtime.CapacityError
+		if errors.As(err, &full) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		p, err := e.ForecastPass(ctx, min(n, e.Rows()), min(n, e.Rows()))
+		rows := e.Rows()
+		if err = cmp.Or(err, e.Close()); err != nil {
+			return 0, err
+		}
+		now := float64(min(n, rows, prompts)) / p.Forecast.Seconds
+		if p.MovedBytes+p.Routed.ExpectedBytes == 0 || now < rate*1.05 {
+			break
+		}
+		rate, best = now, min(n, prompts)
+	}
+	return best, nil
 }
 
 // readBatch reads the prompts and checks them, all before one is answered.
@@ -257,7 +307,7 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 	defer cancel(nil)
 	answers := make([]*batchAnswer, len(lines))
 	var wait sync.WaitGroup
-	turns := make(chan struct{}, 2*mostSequences) // those that wait have their prompts read
+	turns := make(chan struct{}, 2*max(mostSequences, e.writer.Engine().Sequences())) // those that wait have their prompts read
 	for i := range lines {
 		if kept != nil {
 			if answers[i] = kept.answers[lines[i].hash]; answers[i] != nil {
