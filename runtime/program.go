@@ -27,6 +27,8 @@ type program struct {
 	lowered *graph.Lowered
 	// hostOps are the ops that the device cannot compute and the CPU beside it does, nil where there are none.
 	hostOps []bool
+	// section is what the graph is of the whole one, nil where it is the whole.
+	section *graph.Section
 	// whole has, for each output, whether its elements lie in order without gaps, so that they can be copied out as they
 	// are; spanBytes what lies from its first element to its last.
 	whole     []bool
@@ -48,14 +50,20 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 	if err != nil {
 		return nil, err
 	}
+	if s.opts.Extend != nil {
+		if dumped, err = s.opts.Extend(dumped); err != nil {
+			return nil, err
+		}
+	}
 	p := &program{source: rewrite.Prune(s.withChanged(dumped)), finds: g.Finds, leaves: g.Leaves, plans: make(map[int]*plan.Plan)}
 	made, err := s.machine.Compile(ctx, p.source, machine.Compilation{
 		Ops: s.opts.Ops, Without: s.opts.Without, Exact: s.opts.Exact, Precision: s.opts.Precision, Mode: s.mode,
+		Range: s.opts.Range,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.graph, p.lowered, p.hostOps = made.Graph, made.Lowered, made.HostOps
+	p.graph, p.lowered, p.hostOps, p.section = made.Graph, made.Lowered, made.HostOps, made.Section
 	for _, out := range p.graph.Outputs {
 		first, end, err := out.Operand.Layout.Span()
 		if err != nil {
