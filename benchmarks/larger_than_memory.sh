@@ -2,36 +2,40 @@
 # Language models many times larger than the memory they are given: bytes that are read for a token, and what part of the disk's
 # limit is reached. Prints a table and writes benchmarks/results/larger-SIZE-CPU-DATE.jsonl.
 #
-#	benchmarks/larger_than_memory.sh [small|full] [PART...]
+#	benchmarks/larger_than_memory.sh [small|half|full] [PART...]
 #
-# Parts: dense, batch, experts, long. small has models of some hundred MB, whose counts mean something and whose times do not; full
-# has those of the table in docs/larger-than-memory.md, of which one at a time (up to 30 GB) lies in benchmarks/data. Where cgroups
-# can be made (root), each run is under a limit of the budget and 400 MB beside it, so that the page cache holds nothing of the
-# model; where not, that is said. Files are dropped from the page cache before each run.
+# Parts: dense, packed, batch, experts, long, peers. small has models of some hundred MB, whose counts mean something and whose
+# times do not; half has some of 3 to 8 GB, in about a quarter of an hour and 11 GB of disk; full has those of the table in
+# docs/larger-than-memory.md, of which one at a time (up to 30 GB) lies in benchmarks/data. Where cgroups can be made (root),
+# each run is under a limit of the budget and 400 MB beside it, so that the page cache holds nothing of the model; where not,
+# that is said. Files are dropped from the page cache before each run.
 #
-# Other programs (accelerate, llama.cpp) are not run by it.
+# peers are llama.cpp, with a GGUF file of the same weights that it maps, and transformers with accelerate's disk offload:
+# larger_peers.py, if PYTHON (default: python3) has them. Their limit is the budget and what Python takes beside it, 900 MB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 size=${1:-small}
 shift || true
-parts=${*:-dense batch experts long}
+parts=${*:-dense packed batch peers experts long}
+python=${PYTHON:-python3}
 data=benchmarks/data
 mkdir -p "$data" benchmarks/results
 go build -o "$data/larger" ./benchmarks/larger
+go build -o "$data/optimem" ./cmd/optimem
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo 2>/dev/null | head -1 | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')
 results=benchmarks/results/larger-$size-${cpu:-cpu}-$(date +%Y-%m-%d).jsonl
 : > "$results"
 
-# limited BYTES COMMAND...: runs it in a memory cgroup, where that can be.
+# limited BYTES BESIDE COMMAND...: runs it in a memory cgroup, where that can be.
 limited() {
-	local bytes=$1 group status=0
-	shift
+	local bytes=$1 beside=$2 group status=0
+	shift 2
 	for root in /sys/fs/cgroup /sys/fs/cgroup/memory; do
 		group=$root/larger-$$
 		if [ "$bytes" -gt 0 ] && mkdir "$group" 2>/dev/null; then
 			local limit=$group/memory.max
 			[ -e "$limit" ] || limit=$group/memory.limit_in_bytes
-			if [ -e "$limit" ] && echo $((bytes + 400000000)) > "$limit" 2>/dev/null; then
+			if [ -e "$limit" ] && echo $((bytes + beside)) > "$limit" 2>/dev/null; then
 				(echo "$BASHPID" > "$group/cgroup.procs" && exec "$@") || status=$?
 				rmdir "$group" || true
 				return $status
@@ -43,12 +47,29 @@ limited() {
 	"$@"
 }
 
+# dropped PATH: what is in the page cache of a file, or of the files of a folder, is dropped.
+dropped() {
+	sync
+	find "$1" -type f -size +1M -exec dd if={} iflag=nocache count=0 status=none \; 2>/dev/null || true
+}
+
+# peer NAME MEMORY WHAT PATH FLAGS...: a row of another program.
+peer() {
+	local name=$1 memory=$2 what=$3 path=$4
+	shift 4
+	dropped "$path"
+	limited "$memory" 900000000 timeout 600 "$python" -W ignore benchmarks/larger_peers.py "$what" "$path" "$@" 2>"$data/peer.log" |
+		sed "s/^{/{\"name\":\"$name\",\"budget_bytes\":$memory,/" | tee -a "$results" | table || {
+		echo "$name: $(tail -1 "$data/peer.log")" >&2
+	}
+}
+
 # measured NAME MEMORY FOLDER FLAGS...: one row.
 measured() {
 	local name=$1 memory=$2 folder=$3
 	shift 3
-	dd if="$folder/model.safetensors" iflag=nocache count=0 2>/dev/null || true
-	limited "$memory" "$data/larger" run -memory "$memory" -disk "$seconds" "$@" "$folder" |
+	dropped "$folder"
+	limited "$memory" 400000000 "$data/larger" run -memory "$memory" -disk "$seconds" "$@" "$folder" |
 		sed "s/^{/{\"name\":\"$name\",/" | tee -a "$results" | table
 }
 
@@ -73,26 +94,47 @@ table() {
 echo "| work | model | budget | held at most | bytes a token | tokens a GB | tokens a second | of the limit | experts read | replay | Belady |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|"
 
-made() { # FOLDER FLAGS...
+# made FOLDER FLAGS...: makes a model, unless it is there.
+made() {
 	local folder=$data/$1
 	shift
+	[ -e "$folder/done" ] && return
 	rm -rf "$folder"
 	"$data/larger" make "$@" "$folder"
+	touch "$folder/done"
 }
+trap 'rm -rf "$data/dense" "$data/packed" "$data/experts" "$data/long" "$data"/*.gguf' EXIT
+rm -rf "$data/dense" "$data/experts" "$data/long"
 
-if [ "$size" = full ]; then
-	seconds=5s
+seconds=5s
+case $size in
+full)
 	dense="-layers 15 -hidden 4096 -inner 11008 -heads 32 -key-heads 8"
 	experts="-layers 13 -hidden 2048 -inner 768 -heads 32 -key-heads 4 -experts 128 -named 8"
 	long="-layers 17 -hidden 8192 -inner 28672 -heads 64 -key-heads 8"
 	denseMemory=1610612736 expertsMemory=4294967296 longMemory=2147483648 passes=8 expertPasses=200 longPasses=1000 batchContext=128
-else
+	peerPasses=5
+	;;
+half)
+	dense="-layers 8 -hidden 4096 -inner 11008 -heads 32 -key-heads 8"
+	experts="-layers 10 -hidden 1024 -inner 512 -heads 16 -key-heads 4 -experts 128 -named 8"
+	long="-layers 20 -hidden 4096 -inner 11008 -heads 32 -key-heads 8"
+	denseMemory=805306368 expertsMemory=1073741824 longMemory=805306368 passes=6 expertPasses=100 longPasses=8 batchContext=64
+	peerPasses=3
+	;;
+small)
 	seconds=0s
 	dense="-layers 12 -hidden 512 -inner 1408 -heads 8 -key-heads 4 -vocabulary 4000"
 	experts="-layers 8 -hidden 256 -inner 192 -heads 4 -key-heads 2 -vocabulary 4000 -experts 128 -named 8"
 	long="-layers 40 -hidden 512 -inner 1408 -heads 8 -key-heads 4 -vocabulary 4000"
 	denseMemory=33000000 expertsMemory=85000000 longMemory=60000000 passes=16 expertPasses=200 longPasses=40 batchContext=32
-fi
+	peerPasses=8
+	;;
+*)
+	echo "no size $size" >&2
+	exit 2
+	;;
+esac
 
 for part in $parts; do
 	case $part in
@@ -102,21 +144,47 @@ for part in $parts; do
 		for accepted in 2.2 3.5 5; do
 			measured "dense, $accepted tokens a pass" $denseMemory "$data/dense" -passes $passes -rows 8 -accepted $accepted
 		done
-		rm -rf "$data/dense"
+		;;
+	packed)
+		made dense $dense
+		rm -rf "$data/packed"
+		"$data/optimem" pack "$data/dense" -o "$data/packed" >/dev/null
+		measured "dense, packed" $denseMemory "$data/packed" -passes $passes -disk 0s # what packed files give is no rate of the disk
+		rm -rf "$data/packed"
 		;;
 	batch)
 		made dense $dense
 		measured "dense, 32 sequences" $denseMemory "$data/dense" -passes $passes -sequences 32 -context $batchContext
-		rm -rf "$data/dense"
+		;;
+	peers)
+		made dense $dense
+		if "$python" -c "import transformers, accelerate" 2>/dev/null; then
+			peer "transformers + accelerate, one sequence" $denseMemory accelerate "$data/dense" --passes $peerPasses
+			peer "transformers + accelerate, 32 sequences" $denseMemory accelerate "$data/dense" --passes $peerPasses --sequences 32
+		else
+			echo "no transformers with accelerate" >&2
+		fi
+		if "$python" -c "import xllamacpp, gguf" 2>/dev/null; then
+			"$python" benchmarks/larger_peers.py gguf "$data/dense" "$data/dense.gguf"
+			peer "llama.cpp, dense" $denseMemory llama "$data/dense.gguf" --passes $peerPasses
+			rm -rf "$data/dense.gguf" "$data/dense"
+			made experts $experts
+			"$python" benchmarks/larger_peers.py gguf "$data/experts" "$data/experts.gguf"
+			peer "llama.cpp, experts" $expertsMemory llama "$data/experts.gguf" --passes $((expertPasses / 2)) --warm $((expertPasses / 5))
+			rm -f "$data/experts.gguf"
+		else
+			echo "no xllamacpp with gguf" >&2
+		fi
 		;;
 	experts)
+		rm -rf "$data/dense"
 		made experts $experts
 		for memory in $((expertsMemory / 2)) $expertsMemory $((expertsMemory * 2)); do
 			measured "experts, one sequence" $memory "$data/experts" -passes $expertPasses -warm 20
 		done
-		rm -rf "$data/experts"
 		;;
 	long)
+		rm -rf "$data/dense" "$data/experts"
 		made long $long
 		measured "many times larger" $longMemory "$data/long" -passes $longPasses
 		rm -rf "$data/long"

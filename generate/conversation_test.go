@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -15,51 +16,95 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
-// A counted source reads random numbers, and counts what is read of each place.
+// A counted source reads random numbers, as its disk allows.
 type counted struct {
 	loader.Random
 	bytes int64
-
-	mu   sync.Mutex
-	read int64
+	of    *folder
 }
 
-func (c *counted) Size() int64    { return c.bytes }
-func (c *counted) String() string { return "counted" }
+func (c *counted) Size() int64 { return c.bytes }
 
 func (c *counted) ReadAt(ctx context.Context, p []byte, off int64) error {
-	c.mu.Lock()
-	c.read += int64(len(p))
-	c.mu.Unlock()
+	if err := c.of.begin(len(p)); err != nil {
+		return err
+	}
 	return c.Random.ReadAt(ctx, p, off)
 }
 
-// A folder is a model of random weights, as a folder of Python's transformers would have it.
+func (c *counted) Unchanged() error {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.of.changed {
+		return storage.ErrChanged
+	}
+	return nil
+}
+
+// A folder is a model of random weights, as a folder of Python's transformers would have it, on a disk that counts what is
+// read and has faults.
 type folder struct {
-	weights []*counted
-	model   *models.Model
-	bytes   int64
+	model *models.Model
+	bytes int64
+
+	mu          sync.Mutex
+	read, reads int64
+	// failAt is the read that fails, counted from the first, and stallAt that which tells stalled and then waits until it may
+	// go on, whoever still wants it; 0 is none. At the read changeAt the file changes.
+	failAt, stallAt, changeAt int64
+	changed                   bool
+	stalled, goOn             chan struct{}
+}
+
+var errDisk = errors.New("the disk is gone")
+
+// begin begins a read of so many bytes.
+func (f *folder) begin(n int) error {
+	f.mu.Lock()
+	f.reads++
+	f.read += int64(n)
+	fails, stalls := f.reads == f.failAt, f.reads == f.stallAt
+	f.changed = f.changed || f.reads == f.changeAt
+	f.mu.Unlock()
+	if stalls {
+		f.stalled <- struct{}{}
+		<-f.goOn
+	}
+	if fails {
+		return errDisk
+	}
+	return nil
+}
+
+// next sets what happens at a read to come, counted from now on.
+func (f *folder) next(fail, stall, change int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := func(n int64) int64 {
+		if n == 0 {
+			return 0
+		}
+		return f.reads + n
+	}
+	f.failAt, f.stallAt, f.changeAt, f.changed = at(fail), at(stall), at(change), false
 }
 
 // readBytes returns what was read of all weights.
 func (f *folder) readBytes() int64 {
-	var n int64
-	for _, w := range f.weights {
-		w.mu.Lock()
-		n += w.read
-		w.mu.Unlock()
-	}
-	return n
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.read
 }
 
 // large returns a Llama, or a Qwen3-MoE where there are experts, of so many layers.
 func large(t testing.TB, layers, experts int) *folder {
 	t.Helper()
 	const hidden, inner, heads, vocabulary = 64, 160, 4, 96
-	f := &folder{}
+	f := &folder{stalled: make(chan struct{}), goOn: make(chan struct{})}
 	var list []tensor.Weight
 	add := func(name string, middle, scale float64, shape ...int) {
 		layout := tensor.Contiguous(shape...)
@@ -67,10 +112,10 @@ func large(t testing.TB, layers, experts int) *folder {
 		if err != nil {
 			t.Fatal(err)
 		}
-		src := &counted{Random: loader.Random{Seed: 3, Tensor: uint64(len(list)), DType: tensor.Float32, Offset: middle, Scale: scale}, bytes: 4 * n}
+		src := &counted{Random: loader.Random{Seed: 3, Tensor: uint64(len(list)), DType: tensor.Float32, Offset: middle, Scale: scale}, bytes: 4 * n, of: f}
 		w := tensor.Weight{Name: name, DType: tensor.Float32, Layout: layout}
 		w.Extent.Source, w.Extent.Bytes = src, src.bytes
-		list, f.weights, f.bytes = append(list, w), append(f.weights, src), f.bytes+src.bytes
+		list, f.bytes = append(list, w), f.bytes+src.bytes
 	}
 	scaled := func(in int) float64 { return math.Sqrt(3 / float64(in)) }
 	add("model.embed_tokens.weight", 0, 1, vocabulary, hidden)
@@ -263,4 +308,156 @@ func TestResizedConversation(t *testing.T) {
 		}
 	}
 	t.Logf("%d bytes read of at most %d, %d changes", f.readBytes()-before, w.most, w.changes)
+}
+
+// TestFaultsOfExperts: whichever read fails while experts are read as they are needed, or whenever the file changes, the
+// request ends with an error that says so, and the next one gives the text that it would have given.
+func TestFaultsOfExperts(t *testing.T) {
+	f, e, want := lentEngine(t)
+	ask := func() ([]int, error) {
+		got, err := e.Generate(t.Context(), faultRequest(), nil)
+		if err != nil {
+			return nil, err
+		}
+		return got.Tokens, nil
+	}
+	right := func(what string, at int64) {
+		t.Helper()
+		f.next(0, 0, 0)
+		if got, err := ask(); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%s at read %d: then %v, %v, want %v", what, at, got, err, want)
+		}
+	}
+	right("nothing", 0)
+	f.mu.Lock()
+	before := f.reads
+	f.mu.Unlock()
+	right("nothing", 0)
+	f.mu.Lock()
+	each, step := f.reads-before, int64(1)
+	f.mu.Unlock()
+	if testing.Short() {
+		step = 7
+	}
+	failed, named := 0, 0
+	for at := int64(1); at <= each; at += step {
+		f.next(at, 0, 0)
+		_, err := ask()
+		if err != nil {
+			failed++
+			var group *runtime.GroupError
+			if !errors.Is(err, errDisk) || !errors.As(err, &group) || group.Path == "" {
+				t.Fatalf("read %d: %v", at, err)
+			}
+			if strings.Contains(group.Path, ".experts.") {
+				named++
+			}
+		}
+		right("a fault", at)
+	}
+	t.Logf("%d reads, %d failed a request, %d of an expert", each, failed, named)
+	if failed == 0 || named == 0 {
+		t.Errorf("%d of %d reads failed a request, %d of an expert", failed, each, named)
+	}
+	for at := int64(1); at <= each; at += 5 * step {
+		f.next(0, 0, at)
+		if _, err := ask(); err != nil && !errors.Is(err, storage.ErrChanged) {
+			t.Fatalf("a change at read %d: %v", at, err)
+		}
+		right("a change", at)
+	}
+}
+
+// lentEngine returns an engine whose experts are read as they are needed, and what it writes for [faultRequest].
+func lentEngine(t *testing.T) (*folder, *generate.Engine, []int) {
+	t.Helper()
+	whole := large(t, 3, 8)
+	resident, err := generate.New(t.Context(), whole.model, generate.Options{Context: 64, Session: runtime.Options{Mode: plan.Resident}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resident.Close()
+	want, err := resident.Generate(t.Context(), faultRequest(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := large(t, 3, 8)
+	e, err := generate.New(t.Context(), f.model, generate.Options{
+		Context: 64, Session: runtime.Options{Memory: resident.Session().Metrics().PeakBytes * 2 / 5},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	if p, err := e.Forecast(t.Context()); err != nil || len(p.Experts) == 0 {
+		t.Fatalf("no experts are lent: %v", err)
+	}
+	return f, e, want.Tokens
+}
+
+func faultRequest() generate.Request {
+	return generate.Request{Prompt: []int{5, 80, 33, 7, 61}, MaxTokens: 5, End: []int{}}
+}
+
+// TestStalledDisk: a request waits for a disk that stalls, however long that takes; one that is cancelled meanwhile returns
+// though the disk still stalls, and the next one gives its text once the disk goes on.
+func TestStalledDisk(t *testing.T) {
+	f, e, want := lentEngine(t)
+	for at := int64(1); at < 60; at += 6 {
+		type answer struct {
+			tokens []int
+			err    error
+		}
+		ask := func(ctx context.Context) <-chan answer {
+			c := make(chan answer, 1)
+			go func() {
+				got, err := e.Generate(ctx, faultRequest(), nil)
+				if err != nil {
+					c <- answer{err: err}
+					return
+				}
+				c <- answer{tokens: got.Tokens}
+			}()
+			return c
+		}
+		ends := func(waits <-chan answer) answer { // however often it stalls, or never
+			for {
+				select {
+				case <-f.stalled:
+					f.goOn <- struct{}{}
+				case got := <-waits:
+					return got
+				}
+			}
+		}
+		f.next(0, at, 0)
+		waits := ask(t.Context())
+		got := ends(waits)
+		if got.err != nil || !slices.Equal(got.tokens, want) {
+			t.Fatalf("a stall at read %d: %v, %v, want %v", at, got.tokens, got.err, want)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		f.next(0, at, 0)
+		waits = ask(ctx)
+		stalled := false
+		select {
+		case <-f.stalled:
+			stalled = true
+			cancel()
+			if got = <-waits; !errors.Is(got.err, context.Canceled) { // while the disk still stalls
+				t.Fatalf("cancelled at read %d: %v, %v", at, got.tokens, got.err)
+			}
+		case <-waits:
+		}
+		cancel()
+		waits = ask(t.Context())
+		if stalled {
+			f.goOn <- struct{}{}
+		}
+		got = ends(waits)
+		if got.err != nil || !slices.Equal(got.tokens, want) {
+			t.Fatalf("behind a stall at read %d: %v, %v, want %v", at, got.tokens, got.err, want)
+		}
+	}
+	f.next(0, 0, 0)
 }

@@ -364,6 +364,9 @@ func (e *Engine) Adapters() []string { return e.model.Adapters() }
 // Rows returns how many tokens a pass takes at most.
 func (e *Engine) Rows() int { return e.rows }
 
+// Sequences returns how many sequences of a full context there is room for at once.
+func (e *Engine) Sequences() int { return e.opts.Sequences }
+
 // Vocabulary returns how many tokens the model chooses from.
 func (e *Engine) Vocabulary() int { return e.vocabulary }
 

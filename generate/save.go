@@ -518,6 +518,17 @@ const (
 	sampleBytes  = 256
 )
 
+// Fingerprint tells engines apart that write other texts for the same request: by what a step computes, on which kind of
+// device and how, and by some bytes of every weight, which it reads. How much memory, context and room there is does not
+// matter.
+func (e *Engine) Fingerprint(ctx context.Context) (string, error) {
+	g, err := e.model.GraphContext(ctx, e.shapes(1, 1), nil)
+	if err != nil {
+		return "", err
+	}
+	return e.fingerprint(ctx, g)
+}
+
 // fingerprint tells programs apart that leave other keys and values: by what a step computes, on which kind of device and how,
 // and by bytes of every weight. How many blocks and positions there is room for is not in it.
 func (e *Engine) fingerprint(ctx context.Context, g *graph.Graph) (string, error) {

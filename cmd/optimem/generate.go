@@ -138,7 +138,7 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if context == 0 {
 		context = g.text.Room(tokens, g.maxTokens)
 	}
-	e, err := g.startMany(ctx, context, max(g.several.beams, g.several.answers))
+	e, err := g.startMany(ctx, context, min(max(g.several.beams, g.several.answers), mostSequences))
 	if err != nil {
 		return err
 	}

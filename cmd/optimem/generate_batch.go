@@ -31,13 +31,16 @@ type batchLine struct {
 
 	request generate.TextRequest
 	tokens  int
+	// hash is what its answer depends on, where answers are kept.
+	hash string
 }
 
 const (
 	maxBatchLines = 1 << 20
 	maxBatchLine  = 16 << 20
-	// mostSequences is how many prompts of a file are answered at once.
+	// mostSequences is how many prompts of a file are answered at once, or mostBatched where passes bring weights.
 	mostSequences = 16
+	mostBatched   = 256
 )
 
 // answerFile answers the prompts of a file, as many at once as the budget has room for.
@@ -53,19 +56,40 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	if g.context > 0 {
 		longest = g.context
 	}
-	e, err := g.startMany(ctx, longest, len(lines))
+	sequences, err := g.bestSequences(ctx, longest, len(lines))
+	if err != nil {
+		return err
+	}
+	e, err := g.startMany(ctx, longest, sequences)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
-	answers, err := g.answerAll(ctx, e, lines)
+	var kept *journal
+	if g.output != "" {
+		if kept, err = g.keepAnswers(ctx, e, lines); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil && kept.added > 0 && !g.quiet {
+				g.say("note", fmt.Sprintf("%s in %s: the same command goes on from there", counted(kept.added, "answer"), kept.path))
+			}
+			if closed := kept.close(err == nil); err == nil {
+				err = closed
+			}
+		}()
+	}
+	if err = g.expectBatch(ctx, e.writer.Engine(), lines); err != nil {
+		return err
+	}
+	answers, err := g.answerAll(ctx, e, lines, kept)
 	if err != nil {
 		return err
 	}
 	write := func(to io.Writer) error {
 		w := bufio.NewWriter(to)
 		for i, a := range answers {
-			if err := a.line(w, lines[i].ID); err != nil {
+			if err := a.write(w, lines[i].ID); err != nil {
 				return err
 			}
 		}
@@ -74,18 +98,127 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	if g.output == "" {
 		return write(g.stdout)
 	}
-	return newfile.Write(g.output, func(f *os.File) error { return write(f) })
+	return placeAnswers(g.output, func(f *os.File) error { return write(f) })
+}
+
+// placeAnswers is how the file of answers gets its name, for tests of what is left where that fails.
+var placeAnswers = newfile.Write
+
+// expectBatch says what answering is expected to take at most: all prompts, and as many tokens as each answer may have.
+func (g *generating) expectBatch(ctx context.Context, e *generate.Engine, lines []batchLine) error {
+	if g.quiet {
+		return nil
+	}
+	n := min(e.Sequences(), len(lines), e.Rows())
+	writes, err := e.ForecastPass(ctx, n, n)
+	if err != nil {
+		return err
+	}
+	reads, err := e.ForecastPass(ctx, e.Rows(), 1)
+	if err != nil {
+		return err
+	}
+	prompts, tokens := 0, 0
+	for i := range lines {
+		most := e.Context() - lines[i].tokens
+		if m := lines[i].request.Request.MaxTokens; m > 0 {
+			most = min(most, m)
+		}
+		prompts, tokens = prompts+lines[i].tokens, tokens+max(most, 0)
+	}
+	guess := ""
+	if !writes.Forecast.Measured {
+		guess = guessed
+	}
+	seconds := float64(tokens)/float64(n)*writes.Forecast.Seconds + float64(prompts)/float64(e.Rows())*reads.Forecast.Seconds
+	g.say("note", fmt.Sprintf("%d at once, about %.3g tokens a second; %s of prompts and at most %d of answers in about %s%s",
+		n, float64(n)/writes.Forecast.Seconds, counted(prompts, "token"), tokens, secondsText(seconds), guess))
+	return nil
+}
+
+// keepAnswers opens the journal of the file that answers go to, and says how many were there.
+func (g *generating) keepAnswers(ctx context.Context, e *openEngine, lines []batchLine) (*journal, error) {
+	engine := e.writer.Engine()
+	model, err := engine.Fingerprint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := openJournal(g.output)
+	if err != nil {
+		return nil, err
+	}
+	there := 0
+	for i := range lines {
+		l := &lines[i]
+		ids, err := g.text.Tokens(l.request)
+		if err != nil {
+			return nil, errors.Join(err, kept.close(false))
+		}
+		l.hash = hashOf(version()+" "+model, engine.Context(), ids, &l.request)
+		if kept.answers[l.hash] != nil {
+			there++
+		}
+	}
+	if there > 0 && !g.quiet {
+		g.say("note", fmt.Sprintf("%d of %s were in %s, from a run that did not end", there, counted(len(lines), "answer"), kept.path))
+	}
+	return kept, nil
 }
 
 // startMany starts an engine with room for as many sequences at once as are wanted, or as many as the budget has room for.
 func (w *writing) startMany(ctx context.Context, context, sequences int) (*openEngine, error) {
-	for n := max(min(sequences, mostSequences), 1); ; n /= 2 {
+	for n := max(sequences, 1); ; n /= 2 {
 		e, err := w.start(ctx, context, n)
 		var full *runtime.CapacityError
 		if err == nil || n == 1 || !errors.As(err, &full) {
 			return e, err
 		}
 	}
+}
+
+// bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these are as
+// many as are expected to write the most tokens a second: all rows of a pass share what it brings, while their keys and
+// values take memory of weights that could stay.
+func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best int, err error) {
+	best = min(prompts, mostSequences)
+	if prompts <= mostSequences {
+		return best, nil
+	}
+	m, err := w.openModel(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = cmp.Or(err, m.close()) }()
+	longest := m.model.Context()
+	if longest == 0 || w.draft != "" {
+		return best, nil // what is wrong is said when it is started
+	}
+	opts := w.options(nil, 0)
+	opts.PlanOnly = true
+	rate := 0.0
+	for n := mostSequences; n <= mostBatched && n < 2*prompts; n *= 2 {
+		e, err := generate.New(ctx, m.model, generate.Options{
+			Session: opts, Context: min(context, longest), Sequences: n, KV: kvType(w.kv, m.ckpt), Speculate: generate.NoSpeculation,
+		})
+		var full *runtime.CapacityError
+		if errors.As(err, &full) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		p, err := e.ForecastPass(ctx, min(n, e.Rows()), min(n, e.Rows()))
+		rows := e.Rows()
+		if err = cmp.Or(err, e.Close()); err != nil {
+			return 0, err
+		}
+		now := float64(min(n, rows, prompts)) / p.Forecast.Seconds
+		if p.MovedBytes+p.Routed.ExpectedBytes == 0 || now < rate*1.05 {
+			break
+		}
+		rate, best = now, min(n, prompts)
+	}
+	return best, nil
 }
 
 // readBatch reads the prompts and checks them, all before one is answered.
@@ -167,14 +300,20 @@ func (g *generating) readBatch() ([]batchLine, error) {
 	return lines, nil
 }
 
-// answerAll answers all prompts, several at once. The first error ends the others.
-func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batchLine) ([]*writingFacts, error) {
+// answerAll answers all prompts, several at once, but those whose answers were kept, and keeps theirs. kept may be nil.
+// The first error ends the others.
+func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batchLine, kept *journal) ([]*batchAnswer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	answers := make([]*writingFacts, len(lines))
+	answers := make([]*batchAnswer, len(lines))
 	var wait sync.WaitGroup
-	turns := make(chan struct{}, 2*mostSequences) // those that wait have their prompts read
+	turns := make(chan struct{}, 2*max(mostSequences, e.writer.Engine().Sequences())) // those that wait have their prompts read
 	for i := range lines {
+		if kept != nil {
+			if answers[i] = kept.answers[lines[i].hash]; answers[i] != nil {
+				continue
+			}
+		}
 		select {
 		case turns <- struct{}{}:
 		case <-ctx.Done():
@@ -186,10 +325,14 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 		go func() {
 			defer wait.Done()
 			result, err := e.writer.Write(ctx, lines[i].request, nil)
+			if err == nil {
+				answers[i] = (&writingFacts{TextResult: *result, bounded: bounded(lines[i].request)}).answer()
+				if kept != nil {
+					err = kept.add(lines[i].hash, answers[i])
+				}
+			}
 			if err != nil {
 				cancel(fmt.Errorf("prompt %d: %w", i+1, err))
-			} else {
-				answers[i] = &writingFacts{TextResult: *result, bounded: bounded(lines[i].request)}
 			}
 			<-turns
 		}()
@@ -206,26 +349,35 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 	return answers, nil
 }
 
-// line writes an answer as one line of JSON.
-func (f *writingFacts) line(to io.Writer, id json.RawMessage) error {
-	if id == nil {
-		id = json.RawMessage("null")
+// A batchAnswer is an answer as a line of JSON.
+type batchAnswer struct {
+	ID           json.RawMessage `json:"id"`
+	Text         string          `json:"text"`
+	PromptTokens int             `json:"prompt_tokens"`
+	Tokens       int             `json:"tokens"`
+	TokenIDs     []int           `json:"token_ids"`
+	FinishReason generate.Finish `json:"finish_reason"`
+	Seconds      float64         `json:"seconds"`
+	First        float64         `json:"first_token_seconds"`
+	Rate         float64         `json:"tokens_per_second"`
+	Passes       int             `json:"passes"`
+	Shared       int             `json:"shared_tokens"`
+	Complete     *bool           `json:"complete,omitempty"`
+}
+
+// answer returns the line of an answer, without whose it is.
+func (f *writingFacts) answer() *batchAnswer {
+	return &batchAnswer{nil, f.Text, f.PromptTokens, len(f.Tokens), append([]int{}, f.Tokens...), f.Finish, f.Seconds, f.FirstTokenSeconds,
+		f.perSecond(), f.Passes, f.SharedTokens, f.complete()}
+}
+
+// write writes an answer to the prompt with that id.
+func (a *batchAnswer) write(to io.Writer, id json.RawMessage) error {
+	line := *a
+	if line.ID = id; id == nil {
+		line.ID = json.RawMessage("null")
 	}
 	e := json.NewEncoder(to)
 	e.SetEscapeHTML(false)
-	return e.Encode(struct {
-		ID           json.RawMessage `json:"id"`
-		Text         string          `json:"text"`
-		PromptTokens int             `json:"prompt_tokens"`
-		Tokens       int             `json:"tokens"`
-		TokenIDs     []int           `json:"token_ids"`
-		FinishReason generate.Finish `json:"finish_reason"`
-		Seconds      float64         `json:"seconds"`
-		First        float64         `json:"first_token_seconds"`
-		Rate         float64         `json:"tokens_per_second"`
-		Passes       int             `json:"passes"`
-		Shared       int             `json:"shared_tokens"`
-		Complete     *bool           `json:"complete,omitempty"`
-	}{id, f.Text, f.PromptTokens, len(f.Tokens), append([]int{}, f.Tokens...), f.Finish, f.Seconds, f.FirstTokenSeconds,
-		f.perSecond(), f.Passes, f.SharedTokens, f.complete()})
+	return e.Encode(&line)
 }
