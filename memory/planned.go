@@ -55,8 +55,9 @@ func Planned(p *plan.Plan, name string, names Names) *Report {
 			d.duringPeak(q, names)
 		}
 		if p.Target.Direct {
-			d.HeldBytes += p.DecodeBytes
+			d.HeldBytes += p.DecodeBytes + p.SourceBytes
 			d.rest(decoding, p.DecodeBytes)
+			d.rest(lengths, p.SourceBytes)
 		}
 		r.Devices = append(r.Devices, d)
 	}
@@ -119,15 +120,19 @@ const waiting = "activations that wait"
 // decoding is the purpose of bytes through which packed files are read.
 const decoding = "decoding of packed files"
 
+// lengths is the purpose of bytes of sources that compute weights: those of adapters are the only ones.
+const lengths = "row lengths of adapters"
+
 // plannedHost is what passes take of it.
 func plannedHost(p *plan.Plan) (Device, bool) {
 	d := Device{Name: Host, Storages: []Storage{}}
-	var staging, copies, wait, rows, crossings, decode int64
+	var staging, copies, wait, rows, crossings, decode, computed int64
 	for ; p != nil; p = hostSide(p) {
 		staging, copies, rows = staging+p.StagingBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
 		if !p.Target.Direct {
 			wait += p.SwapBytes
 			decode += p.DecodeBytes
+			computed += p.SourceBytes
 		}
 		if p.Sides != nil {
 			crossings += p.Sides.CrossingBytes
@@ -135,6 +140,7 @@ func plannedHost(p *plan.Plan) (Device, bool) {
 	}
 	d.host(staging, copies, wait, rows, crossings)
 	d.rest(decoding, decode)
+	d.rest(lengths, computed)
 	d.HeldBytes = d.RestBytes()
 	return d, len(d.Rest) > 0
 }

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/models/lora"
+	"github.com/optimem/optimem/models/lora/stretch"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -86,12 +89,16 @@ type adapters struct {
 	list []*lora.Adapter
 	// weights are their tensors by their names in the model.
 	weights map[string]tensor.Weight
+	// bytes is the memory of sources that compute some of them.
+	bytes int64
 	// usual is the number of the one that calls use which say nothing.
 	usual int64
 }
 
 // useAdapters reads the adapters of the options for an architecture, and makes them part of m.
-func (m *Model) useAdapters(opts Options, a *layers.Architecture) (adapters, error) {
+func (m *Model) useAdapters(
+	ckpt *loader.Checkpoint, a *layers.Architecture, opts Options, rename func(string) string,
+) (adapters, error) {
 	var all adapters
 	if len(opts.Adapters) == 0 {
 		return all, nil
@@ -102,6 +109,7 @@ func (m *Model) useAdapters(opts Options, a *layers.Architecture) (adapters, err
 		taken[w.Name] = true
 	}
 	weights, names := slices.Clone(m.weights), []string(nil)
+	store := stretch.NewStore()
 	for i, given := range opts.Adapters {
 		dicts := given.Checkpoint.StateDicts()
 		if len(dicts) == 0 {
@@ -124,16 +132,46 @@ func (m *Model) useAdapters(opts Options, a *layers.Architecture) (adapters, err
 		if err != nil {
 			return all, fmt.Errorf("%s: %w", given.Checkpoint.Path, adapterError(err))
 		}
+		adapter.Stretch(func(s lora.Stretched) bool { return all.stretch(ckpt, a, rename, store, s) })
 		all.list, names = append(all.list, adapter), append(names, given.Name)
 		if given.Name == opts.Adapter {
 			all.usual = int64(i + 1)
 		}
 	}
-	m.weights, m.adapters = weights, names
+	m.weights, m.adapters, all.bytes = weights, names, store.Bytes()
 	m.inputs = append(slices.Clone(a.Inputs), Port{
 		Name: AdapterInput, DType: tensor.Int64, Shape: tensor.Shape{}, Optional: true, Number: true,
 	})
 	return all, nil
+}
+
+// stretch makes the factors by which an adapter stretches the rows of a module a weight, whose source computes them once. It
+// reports false where the module's own weight is not one of a file that lies as its numbers do.
+func (all adapters) stretch(
+	ckpt *loader.Checkpoint, a *layers.Architecture, rename func(string) string, store *stretch.Store, s lora.Stretched,
+) bool {
+	w, there := all.weights[s.Weight]
+	if !there {
+		name := cmp.Or(a.Weights[s.Weight], s.Weight)
+		if rename != nil {
+			name = rename(name)
+		}
+		if w, there = ckpt.Weight(name); !there {
+			return false
+		}
+	}
+	source, ok := store.Add(stretch.Parts{
+		Weight: w, Turned: s.Turned, Scale: s.Scale,
+		Down: all.weights[s.Down], Up: all.weights[s.Up], Strength: all.weights[s.Strength],
+	})
+	if !ok {
+		return false
+	}
+	all.weights[s.Factors] = tensor.Weight{
+		Name: s.Factors, DType: tensor.Float32, Layout: tensor.Contiguous(int(source.Size() / 4)),
+		Extent: storage.Extent{Source: source, Bytes: source.Size()},
+	}
+	return true
 }
 
 // adapterError gives an error of an adapter its class.

@@ -20,7 +20,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.arch = a.Name
 	m.inputs = a.Inputs
-	adapters, err := m.useAdapters(opts, a)
+	adapters, err := m.useAdapters(ckpt, a, opts, rename)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	m.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.Ctx = ctx
-		r.rename, r.adapted = rename, adapters.weights
+		r.rename, r.adapted, r.Graph.SourceBytes = rename, adapters.weights, adapters.bytes
 		bound, err := r.bind(m.inputs, c.Inputs)
 		if err != nil {
 			return nil, err

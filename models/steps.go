@@ -197,7 +197,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	}
 	s.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(from.ckpt, from.ops)
-		r.Ctx, r.rename, r.adapted = ctx, from.rename, from.adapters.weights
+		r.Ctx, r.rename, r.adapted, r.Graph.SourceBytes = ctx, from.rename, from.adapters.weights, from.adapters.bytes
 		if _, reads := c.Inputs[StepSource]; reads && reading != nil {
 			return from.read(r, o, reading, c)
 		}

@@ -135,6 +135,8 @@ type Plan struct {
 	SwapBytes int64
 	// DecodeBytes is the memory that reads of packed files take, of the host's.
 	DecodeBytes int64
+	// SourceBytes is the host memory of sources that compute what weights are: see [graph.Graph].
+	SourceBytes int64
 	// Gathers are embeddings whose tables are neither held nor moved, GatherBytes the host memory through which their rows
 	// pass to a device that is not Direct.
 	Gathers     []Gather
@@ -284,7 +286,7 @@ func (p *Plan) PeakBytes() int64 {
 		n = max(n, p.Sides.Host.PeakBytes())
 	}
 	if p.Target.Direct {
-		n += p.DecodeBytes
+		n += p.DecodeBytes + p.SourceBytes
 	}
 	return n
 }
@@ -293,7 +295,7 @@ func (p *Plan) PeakBytes() int64 {
 func (p *Plan) HostBytes() int64 {
 	n := p.StagingBytes + p.HostCopyBytes + p.GatherBytes
 	if !p.Target.Direct {
-		n += p.SwapBytes + p.DecodeBytes
+		n += p.SwapBytes + p.DecodeBytes + p.SourceBytes
 	}
 	switch {
 	case p.Sides != nil && p.Sides.Peer != "":

@@ -92,6 +92,9 @@ func (p *Plan) String() string {
 	if p.DecodeBytes > 0 {
 		fmt.Fprintf(&b, "decoding packed files %d, of which a pass reads %d\n", p.DecodeBytes, p.FileBytes())
 	}
+	if p.SourceBytes > 0 {
+		fmt.Fprintf(&b, "sources that compute weights %d\n", p.SourceBytes)
+	}
 	if n := p.HostBytes(); n > 0 {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",
 			p.StagingBytes+p.GatherBytes, p.HostCopyBytes, p.SwapBytes, n)

@@ -252,10 +252,10 @@ func (p *packing) printJSON(r *pack.Report, decode float64) error {
 	return o.Close()
 }
 
-// directBytes is what reads of packed files take of the device's own memory.
-func directBytes(p *plan.Plan) int64 {
+// directBytes returns bytes of the host's memory where that is the device's own.
+func directBytes(p *plan.Plan, bytes int64) int64 {
 	if p.Target.Direct {
-		return p.DecodeBytes
+		return bytes
 	}
 	return 0
 }

@@ -171,6 +171,9 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.Set("packed_read_seconds", rates.packed)
 		o.Set("raw_read_seconds", rates.raw)
 	}
+	if p.SourceBytes > 0 {
+		o.Set("row_length_bytes", p.SourceBytes)
+	}
 	o.Set("expected_seconds", m.seconds)
 	o.Set("bound", p.Forecast.Bound)
 	o.Set("min_memory_bytes", leastBytes)
@@ -268,7 +271,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	t.Row("memory", purposes(
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
 		purpose{p.CacheBytes, "cache"}, purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
-		purpose{directBytes(p), "decoding"},
+		purpose{directBytes(p, p.DecodeBytes), "decoding"}, purpose{directBytes(p, p.SourceBytes), "row lengths of adapters"},
 	))
 	for i, e := range p.Encodings() {
 		title := ""
@@ -306,6 +309,9 @@ func hostPurposes(p *plan.Plan) []purpose {
 	host := []purpose{
 		{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
 		{p.GatherBytes, "rows of embeddings"},
+	}
+	if !p.Target.Direct {
+		host = append(host, purpose{p.DecodeBytes, "decoding"}, purpose{p.SourceBytes, "row lengths of adapters"})
 	}
 	switch {
 	case p.Sides != nil && p.Sides.Peer != "":

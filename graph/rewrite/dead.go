@@ -50,7 +50,7 @@ func Prune(g *graph.Graph) *graph.Graph {
 		}
 	}
 	ids := make([]graph.ValueID, len(g.Values))
-	pruned := &graph.Graph{Modules: make(map[string]graph.Operand, len(g.Modules))}
+	pruned := &graph.Graph{Modules: make(map[string]graph.Operand, len(g.Modules)), SourceBytes: g.SourceBytes}
 	for id, v := range g.Values {
 		ids[id] = graph.NoValue
 		if needed[id] {

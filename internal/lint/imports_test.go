@@ -37,10 +37,11 @@ var diagram = map[string][]string{
 	"layers":        {"tensor"},
 	"models": {
 		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor", "tensor/encoded",
-		"models/aten", "models/lora", "models/torchvision", "models/transformers", "models/torchscript",
+		"models/aten", "models/lora", "models/lora/stretch", "models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/aten":         {"loader/exported", "graph", "tensor"},
 	"models/lora":         {"layers", "tensor"},
+	"models/lora/stretch": {"storage", "tensor", "internal/cpu/kernel"},
 	"models/torchvision":  {"layers", "tensor"},
 	"models/transformers": {"layers", "tensor"},
 	"models/torchscript":  {"loader/script", "layers", "tensor"},

@@ -139,7 +139,7 @@ func (c *change) add(t *layers.Trace, m *layers.Module, args []any, result any) 
 	}
 	up := t.Weight(c.up, tensor.Float32)
 	if c.strength != "" {
-		return c.stretch(t, m, y, t.Op("linear", h, up, bias))
+		return c.stretched(t, m, y, t.Op("linear", h, up, bias))
 	}
 	// Scaled before it is as wide as the result, which can be added to in place then.
 	if c.scale != 1 {
@@ -161,9 +161,25 @@ func (c *change) rows(t *layers.Trace, ids layers.Tensor) layers.Tensor {
 	return t.Op("view", t.Op("contiguous", t.Op("t", taken)), append(slices.Clone([]int(ids.Shape())), down.Shape()[0]))
 }
 
-// stretch is DoRA: the weight W + scale·B·A has rows of the lengths that the adapter says. The length of a row of W + scale·B·A
-// is found without computing that: its square is |W|² + 2·scale·W·(B·A) + scale²·|B·A|².
-func (c *change) stretch(t *layers.Trace, m *layers.Module, y, d layers.Tensor) layers.Tensor {
+// stretched is DoRA: the weight W + scale·B·A has rows of the lengths that the adapter says.
+func (c *change) stretched(t *layers.Trace, m *layers.Module, y, d layers.Tensor) layers.Tensor {
+	var stretch layers.Tensor
+	if c.stretch != "" {
+		stretch = t.Weight(c.stretch, tensor.Float32)
+	} else {
+		stretch = c.factors(t, m)
+	}
+	plain := y
+	if bias := t.Param(m, "bias"); bias != nil {
+		plain = t.Op("sub.Tensor", y, bias)
+	}
+	more := t.Op("mul.Tensor", plain, t.Op("sub.Tensor", stretch, 1))
+	return t.Op("add.Tensor", t.Op("add.Tensor", y, more), t.Op("mul.Tensor", t.Op("mul.Tensor", d, stretch), c.scale))
+}
+
+// factors computes in the pass what the rows of W + scale·B·A are stretched by, for weights that do not lie as a matrix of floats
+// does. The length of a row is found without computing it: its square is |W|² + 2·scale·W·(B·A) + scale²·|B·A|².
+func (c *change) factors(t *layers.Trace, m *layers.Module) layers.Tensor {
 	w, raw := t.Param(m, "weight"), t.Stored(m, "weight")
 	down, up := t.Weight(c.down, tensor.Float32), t.Weight(c.up, tensor.Float32)
 	if c.kind == turned {
@@ -177,11 +193,5 @@ func (c *change) stretch(t *layers.Trace, m *layers.Module, y, d layers.Tensor) 
 	added = t.Op("sum.dim_IntList", t.Op("mul.Tensor", added, up), []int{1})
 	square := t.Op("add.Tensor", t.Op("mul.Tensor", own, own), t.Op("mul.Tensor", crossed, 2*c.scale))
 	square = t.Op("add.Tensor", square, t.Op("mul.Tensor", added, c.scale*c.scale))
-	stretch := t.Op("div.Tensor", t.Weight(c.strength, tensor.Float32), t.Op("sqrt", square))
-	plain := y
-	if bias := t.Param(m, "bias"); bias != nil {
-		plain = t.Op("sub.Tensor", y, bias)
-	}
-	more := t.Op("mul.Tensor", plain, t.Op("sub.Tensor", stretch, 1))
-	return t.Op("add.Tensor", t.Op("add.Tensor", y, more), t.Op("mul.Tensor", t.Op("mul.Tensor", d, stretch), c.scale))
+	return t.Op("div.Tensor", t.Weight(c.strength, tensor.Float32), t.Op("sqrt", square))
 }

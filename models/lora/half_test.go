@@ -15,32 +15,66 @@ import (
 )
 
 // TestHalfWeights: weights that are stored in half precision are widened as they are read, also where DoRA wants the lengths of
-// their rows: nothing that is computed is as large as one of them.
+// their rows in the pass, as it does where not all of an adapter is half or single precision: nothing that is computed is as large
+// as one of them.
 func TestHalfWeights(t *testing.T) {
 	for _, name := range []string{"llama_dora", "gpt2_dora", "llama_embedding"} {
+		for _, strength := range []string{"bfloat16", "float64"} {
+			r := recordedAdapters(t, name)[0]
+			for _, table := range []map[string]zoo.Filled{r.Reference.Weights, r.Tensors} {
+				for key, f := range table {
+					if f.DType = "bfloat16"; strings.Contains(key, "lora_magnitude_vector") {
+						f.DType = strength
+					}
+					table[key] = f
+				}
+			}
+			halfWeights(t, r, strength != "bfloat16" && name != "llama_embedding")
+		}
+	}
+}
+
+// halfWeights computes with an adapter whose numbers were rounded.
+func halfWeights(t *testing.T, r recorded, inPass bool) {
+	t.Helper()
+	model := r.model(t, models.Options{Adapters: []models.Adapter{r.adapter(t)}, Adapter: r.Name})
+	s := session(t, model, optimem.Options{Mode: plan.Page})
+	const rounded = 0.05 // eight bits of precision, through two layers
+	if err := sampled(compute(t, s, r.inputs(t))["logits"], r.Reference.Cases[0].Outputs[0], rounded); err != nil {
+		t.Errorf("%s: %v", r.Name, err)
+	}
+	p := planned(t, s, optimem.Values{"input_ids": tensor.Of(make([]int64, 18), 2, 9)})
+	g, lengths := p.Lowered.Graph, false
+	for _, op := range g.Ops {
+		for _, id := range op.Out {
+			if shape := g.Values[id].Shape; len(shape) == 2 && shape[0] >= 48 && shape[1] >= 48 {
+				t.Errorf("%s: %s computes a %v", r.Name, op.Kind, shape)
+			}
+		}
+		for _, o := range op.In {
+			lengths = lengths || o.Value >= 0 && strings.Contains(g.Values[o.Value].Weight.Name, "lora_magnitude_vector")
+		}
+	}
+	if lengths != inPass {
+		t.Errorf("%s: lengths are computed in the pass: %t", r.Name, lengths)
+	}
+}
+
+// TestLengthsInThePass: where lengths cannot be computed ahead, a pass computes them, and gives the numbers of peft too.
+func TestLengthsInThePass(t *testing.T) {
+	for _, name := range []string{"llama_dora", "gpt2_dora"} {
 		r := recordedAdapters(t, name)[0]
-		for _, table := range []map[string]zoo.Filled{r.Reference.Weights, r.Tensors} {
-			for key, f := range table {
-				f.DType = "bfloat16"
-				table[key] = f
+		for key, f := range r.Tensors {
+			if strings.Contains(key, "lora_magnitude_vector") {
+				f.DType = "float64"
+				r.Tensors[key] = f
 			}
 		}
 		model := r.model(t, models.Options{Adapters: []models.Adapter{r.adapter(t)}, Adapter: r.Name})
-		s := session(t, model, optimem.Options{Mode: plan.Page})
-		const rounded = 0.05 // eight bits of precision, through two layers
-		if err := sampled(compute(t, s, r.inputs(t))["logits"], r.Reference.Cases[0].Outputs[0], rounded); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input_ids": {2, 9}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := p.Lowered.Graph
-		for _, op := range g.Ops {
-			for _, id := range op.Out {
-				if shape := g.Values[id].Shape; len(shape) == 2 && shape[0] >= 48 && shape[1] >= 48 {
-					t.Errorf("%s: %s computes a %v", name, op.Kind, shape)
-				}
+		out := compute(t, session(t, model, optimem.Options{Mode: plan.Page}), r.inputs(t))
+		for _, want := range r.Reference.Cases[0].Outputs {
+			if err := sampled(out[want.Name], want, 2e-6+4**r.Reference.Cases[0].Err64); err != nil {
+				t.Errorf("%s, %s: %v", name, want.Name, err)
 			}
 		}
 	}

@@ -9,6 +9,7 @@
 package lora
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,7 +34,11 @@ type Adapter struct {
 type change struct {
 	kind                     kind
 	down, up, bias, strength string
-	scale                    float64
+	// stretch are factors that were computed, once for all passes: see [Adapter.Stretch].
+	stretch string
+	scale   float64
+	// stored says that the module's weight is a tensor of float32 to it, of a file.
+	stored bool
 }
 
 // A kind says what sort of module is changed.
@@ -47,6 +52,37 @@ const (
 
 // TensorName is what a tensor of an adapter's file is called among the model's weights.
 func TensorName(adapter, tensor string) string { return "lora." + adapter + "." + tensor }
+
+// A Stretched module is one whose rows DoRA stretches: names of the tensors that the factors depend on, and their own.
+type Stretched struct {
+	// Path is the module's.
+	Path string
+	// Weight is the parameter that counts: that of an adapter where it has one, else the model's, by its path.
+	Weight string
+	// Down, Up and Strength are the adapter's.
+	Down, Up, Strength string
+	Scale              float64
+	// Turned says that the weight is [inputs outputs].
+	Turned bool
+	// Factors is the name that their tensor has.
+	Factors string
+}
+
+// Stretch calls f with every module whose rows the adapter stretches. Where f reports true, the model has the factors as a
+// weight; the others are computed in every pass.
+func (a *Adapter) Stretch(f func(Stretched) bool) {
+	for _, path := range slices.Sorted(maps.Keys(a.changes)) {
+		c := a.changes[path]
+		if c.strength == "" || !c.stored {
+			continue
+		}
+		weight, factors := layers.Join(path, "weight"), TensorName(a.Name, path+".lora_stretch")
+		s := Stretched{path, cmp.Or(a.params[weight], weight), c.down, c.up, c.strength, c.scale, c.kind == turned, factors}
+		if f(s) {
+			c.stretch = factors
+		}
+	}
+}
 
 // An Error says what is wrong with the files of an adapter.
 type Error struct {
@@ -156,7 +192,8 @@ func (r *reader) target() error {
 			return r.unsupported("use_dora", "with an embedding, %s", path)
 		}
 		rank, alpha := r.ranks.of(named, float64(r.rank)), r.alphas.of(named, r.alpha)
-		c := &change{kind: k, scale: r.scaling(rank, alpha)}
+		w := weightOf(m)
+		c := &change{kind: k, scale: r.scaling(rank, alpha), stored: w.Value == nil && w.DType == tensor.Float32}
 		if int(rank) < 1 || float64(int(rank)) != rank || rank > maxRank {
 			return r.fail("rank_pattern", "%v for %s", rank, path)
 		}

@@ -33,33 +33,34 @@ import (
 // Plan finds a plan for passes over a graph. It fails with a [*plan.CapacityError] where the budget is too small.
 func Plan(l *graph.Lowered, o Options) (*plan.Plan, error) {
 	decode := decodeBytes(l.Graph)
-	if decode == 0 {
+	sources := decode + l.Graph.SourceBytes
+	if sources == 0 {
 		return find(l, o)
 	}
 	o = o.filled()
-	budget := &o.MemoryBytes // of which reads of packed files take their part
+	budget := &o.MemoryBytes // of which reads of packed files, and what computes weights, take their part
 	if !o.Target.Direct {
 		budget = &o.HostBytes
 	}
 	given := *budget
 	if given > 0 {
-		*budget = max(*budget-decode, 1)
+		*budget = max(*budget-sources, 1)
 	}
 	p, err := find(l, o)
 	var full *plan.CapacityError
 	if errors.As(err, &full) && full.Host != o.Target.Direct {
 		more := *full
-		if more.NeedBytes, more.HaveBytes = full.NeedBytes+decode, min(full.HaveBytes+decode, given); o.Target.Direct && full.MinBytes > 0 {
-			more.MinBytes = full.MinBytes + decode
+		if more.NeedBytes, more.HaveBytes = full.NeedBytes+sources, min(full.HaveBytes+sources, given); o.Target.Direct && full.MinBytes > 0 {
+			more.MinBytes = full.MinBytes + sources
 		}
 		return nil, &more
 	}
 	if err != nil {
 		return nil, err
 	}
-	p.DecodeBytes = decode
+	p.DecodeBytes, p.SourceBytes = decode, l.Graph.SourceBytes
 	if o.Target.Direct {
-		p.MinBytes += decode
+		p.MinBytes += sources
 	}
 	return p, nil
 }
