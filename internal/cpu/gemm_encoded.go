@@ -67,6 +67,8 @@ var turns = map[string]func(x *turning){
 	"INT4/32 float16": func(x *turning) { x.int4(32, simd.Float16) }, "INT4/32 bfloat16": func(x *turning) { x.int4(32, simd.BFloat16) },
 	"IQ4_NL": func(x *turning) { x.halfBytes(18, &tableIQ4) },
 	"Q4_1":   (*turning).q41,
+	"Q5_0":   func(x *turning) { x.q50(16) },
+	"Q5_1":   func(x *turning) { x.q50(0) },
 	"Q8_0":   (*turning).q80,
 	"Q4_K":   (*turning).q4k,
 	"Q5_K":   (*turning).q5k,
@@ -118,15 +120,19 @@ func (x *turning) run(t simd.Turn) {
 // minima is where scales of blocks end and minima begin.
 const minima = 8 * simd.TurnedLines
 
+// heads makes scales of the first halves of blocks, and minima of the second ones, size bytes apart.
+func (x *turning) heads(blocks int, src []byte, size int) {
+	x.set.Heads(blocks, src, x.stride, size, x.small[:], x.d[:], minima)
+}
+
 // halfBytes is for blocks of a half, the scale, and 16 bytes.
 func (x *turning) halfBytes(size int, table *[32]byte) {
-	x.set.Halves(x.blocks, x.src, x.stride, size, x.d[:])
+	x.heads(x.blocks, x.src, size)
 	x.run(simd.Turn{Steps: x.blocks, Pieces: 1, Src: x.src[2:], Gap: 2, Scales: x.d[:], Table: table})
 }
 
 func (x *turning) q41() {
-	x.set.Halves(x.blocks, x.src, x.stride, 20, x.d[:])
-	x.set.Halves(x.blocks, x.src[2:], x.stride, 20, x.d[minima:])
+	x.heads(x.blocks, x.src, 20)
 	x.run(simd.Turn{
 		Steps: x.blocks, Pieces: 1, Src: x.src[4:], Gap: 4, Scales: x.d[:], Minima: x.d[minima:], Table: &tableOwn,
 	})
@@ -136,7 +142,7 @@ func (x *turning) q41() {
 func (x *turning) int4(n int, round simd.Element) {
 	size := 3 + n/2
 	if round == simd.Float16 {
-		x.set.Halves(x.blocks, x.src, x.stride, size, x.d[:])
+		x.heads(x.blocks, x.src, size)
 	}
 	for b := range x.blocks {
 		for i := range simd.TurnedLines {
@@ -153,31 +159,25 @@ func (x *turning) int4(n int, round simd.Element) {
 }
 
 func (x *turning) q80() {
-	x.set.Halves(x.blocks, x.src, x.stride, 34, x.d[:])
+	x.heads(x.blocks, x.src, 34)
 	x.run(simd.Turn{Steps: x.blocks, Pieces: 2, Src: x.src[2:], Gap: 2, Scales: x.d[:]})
 }
 
-// scalesK makes the scales and minima of groups of the one block of Q4_K or Q5_K: the minima begin behind 16 scales, of which 8
-// are in use, and are what is added.
+// q50 is for blocks of 32 codes whose fifth bits are together: of Q5_0, or of Q5_1, which have a minimum.
+func (x *turning) q50(zero int) {
+	t := simd.Turn{Steps: x.blocks, Pieces: 2, Src: x.codes[:], Stride: simd.Expanded, Scales: x.d[:]}
+	head := 2
+	if zero == 0 {
+		t.Minima, head = x.d[minima:], 4
+	}
+	x.heads(x.blocks, x.src, head+20)
+	x.set.ExpandQ50(simd.TurnedLines, x.blocks, x.src[head:], x.stride, head+20, zero, x.codes[:])
+	x.run(t)
+}
+
+// scalesK makes the scales and minima of groups of the one block of Q4_K or Q5_K.
 func (x *turning) scalesK() {
-	x.set.Halves(1, x.src, x.stride, 0, x.d[:])
-	x.set.Halves(1, x.src[2:], x.stride, 0, x.d[simd.TurnedLines:])
-	for i := range x.d[simd.TurnedLines:][:simd.TurnedLines] {
-		x.d[simd.TurnedLines+i] = -x.d[simd.TurnedLines+i]
-	}
-	const six, four, two = 0x3f3f3f3f, 0x0f0f0f0f, 0x30303030
-	for i := range simd.TurnedLines {
-		b, to := x.src[i*x.stride+4:][:12], x.small[32*i:][:32]
-		u, v, w := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])
-		binary.LittleEndian.PutUint32(to, u&six)
-		binary.LittleEndian.PutUint32(to[4:], w&four|u>>2&two)
-		binary.LittleEndian.PutUint32(to[16:], v&six)
-		binary.LittleEndian.PutUint32(to[20:], w>>4&four|v>>2&two)
-	}
-	x.turn = simd.Turn{
-		Steps: 2, Pieces: 1, Src: x.small[:], Stride: 32, Scales: x.d[:], Dst: x.groups[:], Ldd: simd.TurnedLines,
-	}
-	x.set.Turn(&x.turn)
+	x.set.ScalesK(x.src, x.stride, x.small[:], x.groups[:], x.groups[minimaK:])
 }
 
 // minimaK is where the minima of groups begin.
@@ -199,9 +199,9 @@ func (x *turning) q5k() {
 }
 
 func (x *turning) q6k() {
-	x.set.Halves(1, x.src[208:], x.stride, 0, x.d[:])
+	x.heads(1, x.src[206:], 0) // the last scales, then that of the block
 	x.turn = simd.Turn{
-		Steps: 1, Pieces: 1, Src: x.src[192:], Stride: x.stride, Scales: x.d[:], Dst: x.groups[:], Ldd: simd.TurnedLines,
+		Steps: 1, Pieces: 1, Src: x.src[192:], Stride: x.stride, Scales: x.d[minima:], Dst: x.groups[:], Ldd: simd.TurnedLines,
 	}
 	x.set.Turn(&x.turn)
 	x.set.ExpandQ6K(simd.TurnedLines, x.src, x.stride, x.codes[:])
@@ -209,7 +209,7 @@ func (x *turning) q6k() {
 }
 
 func (x *turning) iq4xs() {
-	x.set.Halves(1, x.src, x.stride, 0, x.d[:])
+	x.heads(1, x.src, 0)
 	for i := range simd.TurnedLines {
 		b, to := x.src[i*x.stride:][:8], x.small[16*i:][:8]
 		high := binary.LittleEndian.Uint16(b[2:])

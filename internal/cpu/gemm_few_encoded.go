@@ -40,7 +40,6 @@ func (p *gemmPart[T]) fewCodes() {
 	}
 	for k0 := p.k0; k0 < p.k1; k0 += blockK {
 		k1 := min(k0+blockK, p.k1)
-		p.fetchCodes(k0, k1)
 		for i := range used {
 			x := &room.turning[i]
 			x.blocks = (k1 - k0) / int(m.encoding.Elements)
@@ -55,7 +54,8 @@ func (p *gemmPart[T]) fewCodes() {
 		case simd.ColumnBias:
 			bias = bias[p.j0:]
 		}
-		p.set.Codes(p.m, room.turns[:used], room.words[:], singles(left), lda, singles(p.c), p.ldc, mode, bias)
+		ahead, jump := p.upcomingCodes(k0)
+		p.set.Codes(p.m, room.turns[:used], room.words[:], singles(left), lda, singles(p.c), p.ldc, mode, bias, ahead, jump)
 	}
 	for i := range used {
 		x := &room.turning[i]
@@ -64,17 +64,14 @@ func (p *gemmPart[T]) fewCodes() {
 	tasks.Give(room)
 }
 
-// fetchCodes fetches what is read after the blocks of [k0, k1) of the columns.
-func (p *gemmPart[T]) fetchCodes(k0, k1 int) {
+// upcomingCodes returns where the blocks are that the next columns begin with, as far as these are done before k, and how far to
+// go on for each four of the depth. Lines of blocks lie one behind the other, and are fetched so.
+func (p *gemmPart[T]) upcomingCodes(k int) (ahead uintptr, jump int) {
 	m := &p.right
-	j, k := p.j0, k1
-	if k1 == p.k1 {
-		j, k = p.j1, p.k0
+	each := m.line * p.columns
+	at := m.lineAt(p.j1) + each/p.k*k
+	if at >= len(m.data) {
+		return 0, 0
 	}
-	if j+p.columns > p.n {
-		return
-	}
-	from, end := blocksAt(m.encoding, k), blocksAt(m.encoding, min(k+blockK, p.k1))
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) + uintptr(m.lineAt(j)+from)
-	simd.FetchRows(p.columns, at, m.line, end-from)
+	return uintptr(unsafe.Pointer(&m.data[at])), each / (p.k / 4)
 }

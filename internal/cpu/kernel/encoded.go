@@ -48,8 +48,10 @@ type encodedSet struct {
 	nibblesF16, nibblesBF16 func(
 		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32, ldd, apart int,
 	)
-	halves               func(steps int, src *byte, stride, step int, dst *float32)
+	heads                func(steps int, src *byte, stride, step int, room *byte, dst *float32, apart int)
+	scalesK              func(words *byte, scales, minima *float32)
 	expandQ5K, expandQ6K func(lines int, src *byte, stride int, dst *byte)
+	expandQ50            func(lines, blocks int, src *byte, stride, size, zero int, dst *byte)
 }
 
 // Turns reports whether there are kernels that make panels of blocks of codes.
@@ -95,13 +97,30 @@ func (s *Set) Turn(t *Turn) {
 	}
 }
 
-// Halves writes a half of each of TurnedLines lines as float32, dst[step·TurnedLines + line], step bytes from one to the next.
-func (s *Set) Halves(steps int, src []byte, stride, step int, dst []float32) {
+// HeadsRoom is room for the heads of a step.
+const HeadsRoom = 4 * TurnedLines
+
+// Heads writes two halves, which lie side by side in each of TurnedLines lines, as float32: dst[step·TurnedLines + line] and, apart
+// elements further, the second ones, step bytes from one to the next. room is HeadsRoom bytes for each step.
+func (s *Set) Heads(steps int, src []byte, stride, step int, room []byte, dst []float32, apart int) {
 	if steps == 0 {
 		return
 	}
-	_, _ = src[(TurnedLines-1)*stride+(steps-1)*step+1], dst[steps*TurnedLines-1]
-	s.encoded.halves(steps, &src[0], stride, step, &dst[0])
+	_, _ = src[(TurnedLines-1)*stride+(steps-1)*step+3], room[steps*HeadsRoom-1]
+	_ = dst[apart+steps*TurnedLines-1]
+	s.encoded.heads(steps, &src[0], stride, step, &room[0], &dst[0], 4*apart)
+}
+
+// GroupsK is how many groups a block of Q4_K or Q5_K has.
+const GroupsK = 8
+
+// ScalesK writes the scales of the groups of one block of Q4_K or Q5_K of each of TurnedLines lines, scales[group·TurnedLines + line],
+// and what their minima add. room is for HeadsRoom bytes four times.
+func (s *Set) ScalesK(src []byte, stride int, room []byte, scales, minima []float32) {
+	_, _ = src[(TurnedLines-1)*stride+15], room[4*HeadsRoom-1]
+	_, _ = scales[GroupsK*TurnedLines-1], minima[GroupsK*TurnedLines-1]
+	s.word.words(1, 1, &src[0], stride, 0, &room[0], 4*TurnedLines)
+	s.encoded.scalesK(&room[0], &scales[0], &minima[0])
 }
 
 // Expanded is how many codes a block of Q5_K or Q6_K has.
@@ -118,4 +137,11 @@ func (s *Set) ExpandQ5K(lines int, src []byte, stride int, dst []byte) {
 func (s *Set) ExpandQ6K(lines int, src []byte, stride int, dst []byte) {
 	_, _ = src[(lines-1)*stride+209], dst[lines*Expanded-1]
 	s.encoded.expandQ6K(lines, &src[0], stride, &dst[0])
+}
+
+// ExpandQ50 writes the codes of blocks of Q5_0 or Q5_1 of each of some lines, less zero, lines Expanded codes apart. Blocks are size
+// bytes apart; src begins with the fifth bits of the first one, which its half bytes follow.
+func (s *Set) ExpandQ50(lines, blocks int, src []byte, stride, size, zero int, dst []byte) {
+	_, _ = src[(lines-1)*stride+(blocks-1)*size+19], dst[(lines-1)*Expanded+32*blocks-1]
+	s.encoded.expandQ50(lines, blocks, &src[0], stride, size, zero, &dst[0])
 }

@@ -5219,62 +5219,342 @@ turnNibbles256bf16_done:
 	VZEROUPPER
 	RET
 
-// func turnHalves(steps int, src *byte, stride int, step int, dst *float32)
-// Requires: AVX, F16C
-TEXT ·turnHalves(SB), NOSPLIT, $0-40
+// func turnHeads(steps int, src *byte, stride int, step int, room *byte, dst *float32, apart int)
+// Requires: AVX, AVX2, F16C
+TEXT ·turnHeads(SB), NOSPLIT, $0-56
 	MOVQ steps+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ stride+16(FP), DX
 	MOVQ step+24(FP), BX
-	MOVQ dst+32(FP), SI
+	MOVQ room+32(FP), SI
+	MOVQ dst+40(FP), DI
+	MOVQ apart+48(FP), R8
+	LEAQ (DX)(DX*2), R12
+	MOVQ AX, R11
+	MOVQ SI, R10
 
-turnHalves_step:
-	SUBQ      $0x01, AX
-	JL        turnHalves_done
-	MOVQ      CX, DI
-	VPXOR     X0, X0, X0
-	VPINSRW   $0x00, (DI), X0, X0
-	ADDQ      DX, DI
-	VPINSRW   $0x01, (DI), X0, X0
-	ADDQ      DX, DI
-	VPINSRW   $0x02, (DI), X0, X0
-	ADDQ      DX, DI
-	VPINSRW   $0x03, (DI), X0, X0
-	ADDQ      DX, DI
-	VPINSRW   $0x04, (DI), X0, X0
-	ADDQ      DX, DI
-	VPINSRW   $0x05, (DI), X0, X0
-	ADDQ      DX, DI
-	VPINSRW   $0x06, (DI), X0, X0
-	ADDQ      DX, DI
-	VPINSRW   $0x07, (DI), X0, X0
-	ADDQ      DX, DI
-	VCVTPH2PS X0, Y2
-	VMOVUPS   Y2, (SI)
-	VPXOR     X1, X1, X1
-	VPINSRW   $0x00, (DI), X1, X1
-	ADDQ      DX, DI
-	VPINSRW   $0x01, (DI), X1, X1
-	ADDQ      DX, DI
-	VPINSRW   $0x02, (DI), X1, X1
-	ADDQ      DX, DI
-	VPINSRW   $0x03, (DI), X1, X1
-	ADDQ      DX, DI
-	VPINSRW   $0x04, (DI), X1, X1
-	ADDQ      DX, DI
-	VPINSRW   $0x05, (DI), X1, X1
-	ADDQ      DX, DI
-	VPINSRW   $0x06, (DI), X1, X1
-	ADDQ      DX, DI
-	VPINSRW   $0x07, (DI), X1, X1
-	ADDQ      DX, DI
-	VCVTPH2PS X1, Y2
-	VMOVUPS   Y2, 32(SI)
-	ADDQ      BX, CX
-	ADDQ      $0x40, SI
-	JMP       turnHalves_step
+turnHeads_line:
+	MOVQ         CX, R9
+	MOVL         (R9), R13
+	MOVL         R13, (R10)
+	MOVL         (R9)(DX*1), R13
+	MOVL         R13, 4(R10)
+	MOVL         (R9)(DX*2), R13
+	MOVL         R13, 8(R10)
+	MOVL         (R9)(R12*1), R13
+	MOVL         R13, 12(R10)
+	LEAQ         (R9)(DX*4), R9
+	MOVL         (R9), R13
+	MOVL         R13, 16(R10)
+	MOVL         (R9)(DX*1), R13
+	MOVL         R13, 20(R10)
+	MOVL         (R9)(DX*2), R13
+	MOVL         R13, 24(R10)
+	MOVL         (R9)(R12*1), R13
+	MOVL         R13, 28(R10)
+	LEAQ         (R9)(DX*4), R9
+	MOVL         (R9), R13
+	MOVL         R13, 32(R10)
+	MOVL         (R9)(DX*1), R13
+	MOVL         R13, 36(R10)
+	MOVL         (R9)(DX*2), R13
+	MOVL         R13, 40(R10)
+	MOVL         (R9)(R12*1), R13
+	MOVL         R13, 44(R10)
+	LEAQ         (R9)(DX*4), R9
+	MOVL         (R9), R13
+	MOVL         R13, 48(R10)
+	MOVL         (R9)(DX*1), R13
+	MOVL         R13, 52(R10)
+	MOVL         (R9)(DX*2), R13
+	MOVL         R13, 56(R10)
+	MOVL         (R9)(R12*1), R9
+	MOVL         R9, 60(R10)
+	ADDQ         BX, CX
+	ADDQ         $0x40, R10
+	SUBQ         $0x01, R11
+	JG           turnHeads_line
+	MOVL         $0x0000ffff, CX
+	VMOVD        CX, X4
+	VPBROADCASTD X4, Y4
 
-turnHalves_done:
+turnHeads_step:
+	VMOVDQU      (SI), Y0
+	VMOVDQU      32(SI), Y1
+	VPAND        Y4, Y0, Y2
+	VPAND        Y4, Y1, Y3
+	VPACKUSDW    Y3, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VCVTPH2PS    X2, Y2
+	VCVTPH2PS    X3, Y3
+	VMOVUPS      Y2, (DI)
+	VMOVUPS      Y3, 32(DI)
+	VPSRLD       $0x10, Y0, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VPACKUSDW    Y3, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VCVTPH2PS    X2, Y2
+	VCVTPH2PS    X3, Y3
+	VMOVUPS      Y2, (DI)(R8*1)
+	VMOVUPS      Y3, 32(DI)(R8*1)
+	ADDQ         $0x40, SI
+	ADDQ         $0x40, DI
+	SUBQ         $0x01, AX
+	JG           turnHeads_step
+	VZEROUPPER
+	RET
+
+// func turnScalesK(words *byte, scales *float32, minima *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·turnScalesK(SB), NOSPLIT, $0-24
+	MOVQ         words+0(FP), AX
+	MOVQ         scales+8(FP), CX
+	MOVQ         minima+16(FP), DX
+	MOVL         $0x0000003f, BX
+	VMOVD        BX, X13
+	VPBROADCASTD X13, Y13
+	MOVL         $0x0000000f, BX
+	VMOVD        BX, X14
+	VPBROADCASTD X14, Y14
+	MOVL         $0x00000030, BX
+	VMOVD        BX, X15
+	VPBROADCASTD X15, Y15
+	MOVL         $0x80000000, BX
+	VMOVD        BX, X12
+	VPBROADCASTD X12, Y12
+	MOVL         $0x0000ffff, BX
+	VMOVD        BX, X11
+	VPBROADCASTD X11, Y11
+	VMOVDQU      (AX), Y0
+	VMOVDQU      64(AX), Y1
+	VMOVDQU      128(AX), Y2
+	VMOVDQU      192(AX), Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        Y11, Y0, Y4
+	VPACKUSDW    Y4, Y4, Y4
+	VPERMQ       $0x08, Y4, Y4
+	VCVTPH2PS    X4, Y4
+	VPACKUSDW    Y5, Y5, Y5
+	VPERMQ       $0x08, Y5, Y5
+	VCVTPH2PS    X5, Y5
+	VXORPS       Y12, Y5, Y5
+	VPAND        Y13, Y1, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, (CX)
+	VPAND        Y13, Y2, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, (DX)
+	VPSRLD       $0x08, Y1, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 64(CX)
+	VPSRLD       $0x08, Y2, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 64(DX)
+	VPSRLD       $0x10, Y1, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 128(CX)
+	VPSRLD       $0x10, Y2, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 128(DX)
+	VPSRLD       $0x18, Y1, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 192(CX)
+	VPSRLD       $0x18, Y2, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 192(DX)
+	VPAND        Y14, Y3, Y6
+	VPSRLD       $0x02, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 256(CX)
+	VPSRLD       $0x04, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x02, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 256(DX)
+	VPSRLD       $0x08, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x0a, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 320(CX)
+	VPSRLD       $0x0c, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x0a, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 320(DX)
+	VPSRLD       $0x10, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x12, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 384(CX)
+	VPSRLD       $0x14, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x12, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 384(DX)
+	VPSRLD       $0x18, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x1a, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 448(CX)
+	VPSRLD       $0x1c, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x1a, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 448(DX)
+	VMOVDQU      32(AX), Y0
+	VMOVDQU      96(AX), Y1
+	VMOVDQU      160(AX), Y2
+	VMOVDQU      224(AX), Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        Y11, Y0, Y4
+	VPACKUSDW    Y4, Y4, Y4
+	VPERMQ       $0x08, Y4, Y4
+	VCVTPH2PS    X4, Y4
+	VPACKUSDW    Y5, Y5, Y5
+	VPERMQ       $0x08, Y5, Y5
+	VCVTPH2PS    X5, Y5
+	VXORPS       Y12, Y5, Y5
+	VPAND        Y13, Y1, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 32(CX)
+	VPAND        Y13, Y2, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 32(DX)
+	VPSRLD       $0x08, Y1, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 96(CX)
+	VPSRLD       $0x08, Y2, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 96(DX)
+	VPSRLD       $0x10, Y1, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 160(CX)
+	VPSRLD       $0x10, Y2, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 160(DX)
+	VPSRLD       $0x18, Y1, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 224(CX)
+	VPSRLD       $0x18, Y2, Y6
+	VPAND        Y13, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 224(DX)
+	VPAND        Y14, Y3, Y6
+	VPSRLD       $0x02, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 288(CX)
+	VPSRLD       $0x04, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x02, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 288(DX)
+	VPSRLD       $0x08, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x0a, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 352(CX)
+	VPSRLD       $0x0c, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x0a, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 352(DX)
+	VPSRLD       $0x10, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x12, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 416(CX)
+	VPSRLD       $0x14, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x12, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 416(DX)
+	VPSRLD       $0x18, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x1a, Y1, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VMOVUPS      Y6, 480(CX)
+	VPSRLD       $0x1c, Y3, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x1a, Y2, Y7
+	VPAND        Y15, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVUPS      Y6, 480(DX)
 	VZEROUPPER
 	RET
 
@@ -5444,5 +5724,87 @@ expandQ6K_line:
 	JMP     expandQ6K_line
 
 expandQ6K_done:
+	VZEROUPPER
+	RET
+
+// func expandQ50(lines int, blocks int, src *byte, stride int, size int, zero int, dst *byte)
+// Requires: AVX, AVX2
+TEXT ·expandQ50(SB), NOSPLIT, $0-56
+	MOVQ         lines+0(FP), AX
+	MOVQ         src+16(FP), CX
+	MOVQ         stride+24(FP), DX
+	MOVQ         size+32(FP), BX
+	MOVQ         zero+40(FP), SI
+	MOVQ         dst+48(FP), DI
+	MOVQ         $0x0000000000000000, R8
+	VMOVQ        R8, X8
+	MOVQ         $0x0101010101010101, R8
+	VMOVQ        R8, X14
+	MOVQ         $0x0202020202020202, R8
+	VMOVQ        R8, X13
+	MOVQ         $0x0303030303030303, R8
+	VMOVQ        R8, X12
+	VPUNPCKLQDQ  X14, X8, X8
+	VPUNPCKLQDQ  X12, X13, X13
+	VINSERTI128  $0x01, X13, Y8, Y8
+	MOVQ         $0x8040201008040201, R8
+	VMOVQ        R8, X9
+	MOVQ         $0x8040201008040201, R8
+	VMOVQ        R8, X14
+	MOVQ         $0x8040201008040201, R8
+	VMOVQ        R8, X13
+	MOVQ         $0x8040201008040201, R8
+	VMOVQ        R8, X12
+	VPUNPCKLQDQ  X14, X9, X9
+	VPUNPCKLQDQ  X12, X13, X13
+	VINSERTI128  $0x01, X13, Y9, Y9
+	MOVQ         $0x0000000000000000, R8
+	VMOVQ        R8, X10
+	MOVQ         $0x0000000000000000, R8
+	VMOVQ        R8, X14
+	MOVQ         $0x0000000400000004, R8
+	VMOVQ        R8, X13
+	MOVQ         $0x0000000400000004, R8
+	VMOVQ        R8, X12
+	VPUNPCKLQDQ  X14, X10, X10
+	VPUNPCKLQDQ  X12, X13, X13
+	VINSERTI128  $0x01, X13, Y10, Y10
+	VMOVD        SI, X11
+	VPBROADCASTB X11, Y11
+	MOVL         $0x0000000f, SI
+	VMOVD        SI, X12
+	VPBROADCASTB X12, Y12
+	MOVL         $0x00000010, SI
+	VMOVD        SI, X13
+	VPBROADCASTB X13, Y13
+
+expandQ50_line:
+	SUBQ $0x01, AX
+	JL   expandQ50_done
+	MOVQ CX, SI
+	MOVQ DI, R8
+	MOVQ blocks+8(FP), R9
+
+expandQ50_block:
+	VPBROADCASTD   (SI), Y0
+	VBROADCASTI128 4(SI), Y1
+	VPSHUFB        Y8, Y0, Y0
+	VPAND          Y9, Y0, Y0
+	VPCMPEQB       Y9, Y0, Y0
+	VPAND          Y13, Y0, Y0
+	VPSRLVD        Y10, Y1, Y1
+	VPAND          Y12, Y1, Y1
+	VPOR           Y0, Y1, Y1
+	VPSUBB         Y11, Y1, Y1
+	VMOVDQU        Y1, (R8)
+	ADDQ           BX, SI
+	ADDQ           $0x20, R8
+	SUBQ           $0x01, R9
+	JG             expandQ50_block
+	ADDQ           DX, CX
+	ADDQ           $0x00000100, DI
+	JMP            expandQ50_line
+
+expandQ50_done:
 	VZEROUPPER
 	RET

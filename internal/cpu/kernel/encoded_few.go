@@ -14,7 +14,7 @@ type wordSet struct {
 
 type codesFunc = func(
 	steps, words int, src *byte, scales, scales1, minima, minima1 *float32, other int, table *byte,
-	a *float32, lda int, c *float32, ldc int, mode int, bias *float32,
+	a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int,
 )
 
 // WordBytes is room for the words of Columns columns of 256 codes.
@@ -65,10 +65,12 @@ func (s *Set) Words(t *Turn, nth int, dst, room []byte) {
 }
 
 // Codes is Multiply for few rows and Columns columns of codes as words, which [Set.Words] wrote for each of turns. Those say what
-// the numbers are; they differ in Scales and Minima alone. A scale times a code must be exact where there are minima. It gives
-// the bits that Multiply does for the numbers that [Set.Turn] writes.
+// the numbers are; they differ in Scales and Minima alone. A scale times a code must be exact where there are minima. For
+// each four of the depth memory from ahead on, jump bytes further each time, is fetched into the second cache. It gives the bits
+// that Multiply does for the numbers that [Set.Turn] writes.
 func (s *Set) Codes(
 	rows int, turns []*Turn, words []byte, a []float32, lda int, c []float32, ldc int, mode Mode, bias []float32,
+	ahead uintptr, jump int,
 ) {
 	t := turns[0]
 	each, other := TurnedLines, 0
@@ -118,6 +120,6 @@ func (s *Set) Codes(
 	}
 	kernels[rows-1](
 		t.Steps, 4*t.Pieces, &words[0], scales[0], scales[1], minima[0], minima[1], other, table,
-		&a[0], 4*lda, &c[0], 4*ldc, int(mode), p,
+		&a[0], 4*lda, &c[0], 4*ldc, int(mode), p, ahead, jump,
 	)
 }

@@ -65,9 +65,9 @@ turnWords512_done:
 	VZEROUPPER
 	RET
 
-// func codes512minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·codes512minx1(SB), NOSPLIT, $0-120
+// func codes512minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·codes512minx1(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -76,38 +76,40 @@ TEXT ·codes512minx1(SB), NOSPLIT, $0-120
 	MOVQ         minima1+48(FP), DI
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
+	MOVQ         ahead+120(FP), R9
+	MOVQ         jump+128(FP), R10
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
-	MOVL         $0x00808080, R9
-	VMOVD        R9, X24
+	MOVL         $0x00808080, R11
+	VMOVD        R11, X24
 	VPBROADCASTD X24, Z24
-	MOVL         $0x01808080, R9
-	VMOVD        R9, X25
+	MOVL         $0x01808080, R11
+	VMOVD        R11, X25
 	VPBROADCASTD X25, Z25
-	MOVL         $0x02808080, R9
-	VMOVD        R9, X26
+	MOVL         $0x02808080, R11
+	VMOVD        R11, X26
 	VPBROADCASTD X26, Z26
-	MOVL         $0x03808080, R9
-	VMOVD        R9, X27
+	MOVL         $0x03808080, R11
+	VMOVD        R11, X27
 	VPBROADCASTD X27, Z27
-	MOVQ         $0x0400000000000000, R9
-	VMOVQ        R9, X3
-	MOVQ         $0x0c00000008000000, R9
-	VMOVQ        R9, X4
+	MOVQ         $0x0400000000000000, R11
+	VMOVQ        R11, X3
+	MOVQ         $0x0c00000008000000, R11
+	VMOVQ        R11, X4
 	VPUNPCKLQDQ  X4, X3, X3
 	VSHUFI32X4   $0x00, Z3, Z3, Z3
 	VPADDB       Z3, Z24, Z24
 	VPADDB       Z3, Z25, Z25
 	VPADDB       Z3, Z26, Z26
 	VPADDB       Z3, Z27, Z27
-	MOVL         $0x33800000, R9
-	VMOVD        R9, X23
+	MOVL         $0x33800000, R11
+	VMOVD        R11, X23
 	VPBROADCASTD X23, Z23
 
 step_codes512minx1:
 	SUBQ    $0x01, AX
 	JL      done_codes512minx1
-	MOVQ    words+8(FP), R9
+	MOVQ    words+8(FP), R11
 	VMOVUPS (DX), Z17
 	VMULPS  Z23, Z17, Z17
 	VMOVUPS (SI), Z19
@@ -118,6 +120,9 @@ step_codes512minx1:
 pass0_codes512minx1:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         R10, R9
 	VPSHUFB      Z24, Z21, Z0
 	VCVTDQ2PS    Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -156,7 +161,7 @@ pass0_codes512minx1:
 	VFMADD231PS  Z1, Z2, Z9
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R9
+	SUBQ         $0x01, R11
 	JG           pass0_codes512minx1
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -199,9 +204,9 @@ add_codes512minx1:
 	VZEROUPPER
 	RET
 
-// func codes512nminx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nminx1(SB), NOSPLIT, $0-120
+// func codes512nminx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nminx1(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -210,18 +215,20 @@ TEXT ·codes512nminx1(SB), NOSPLIT, $0-120
 	MOVQ      minima1+48(FP), DI
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
+	MOVQ      ahead+120(FP), R9
+	MOVQ      jump+128(FP), R10
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
-	MOVQ      table+64(FP), R9
-	VPMOVSXBD (R9), Z16
+	MOVQ      table+64(FP), R11
+	VPMOVSXBD (R11), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R9
+	MOVQ      other+56(FP), R11
 
 step_codes512nminx1:
 	SUBQ    $0x01, AX
 	JL      done_codes512nminx1
-	MOVQ    CX, R10
-	MOVQ    words+8(FP), R11
+	MOVQ    CX, R12
+	MOVQ    words+8(FP), R13
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -230,6 +237,9 @@ step_codes512nminx1:
 pass0_codes512nminx1:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         R10, R9
 	VPERMPS      Z16, Z21, Z0
 	VFMADD213PS  Z19, Z17, Z0
 	VPERMPS      Z16, Z22, Z1
@@ -266,14 +276,14 @@ pass0_codes512nminx1:
 	VFMADD231PS  Z1, Z2, Z9
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass0_codes512nminx1
-	ADDQ         R9, DX
-	ADDQ         R9, SI
-	ADDQ         R9, BX
-	ADDQ         R9, DI
-	MOVQ         R10, CX
-	MOVQ         words+8(FP), R10
+	ADDQ         R11, DX
+	ADDQ         R11, SI
+	ADDQ         R11, BX
+	ADDQ         R11, DI
+	MOVQ         R12, CX
+	MOVQ         words+8(FP), R12
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -282,6 +292,9 @@ pass0_codes512nminx1:
 pass1_codes512nminx1:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         R10, R9
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -320,7 +333,7 @@ pass1_codes512nminx1:
 	VFMADD231PS  Z1, Z2, Z9
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R12
 	JG           pass1_codes512nminx1
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -363,9 +376,9 @@ add_codes512nminx1:
 	VZEROUPPER
 	RET
 
-// func codes512nf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nf16x1(SB), NOSPLIT, $0-120
+// func codes512nf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nf16x1(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -374,18 +387,20 @@ TEXT ·codes512nf16x1(SB), NOSPLIT, $0-120
 	MOVQ      minima1+48(FP), DI
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
+	MOVQ      ahead+120(FP), R9
+	MOVQ      jump+128(FP), R10
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
-	MOVQ      table+64(FP), R9
-	VPMOVSXBD (R9), Z16
+	MOVQ      table+64(FP), R11
+	VPMOVSXBD (R11), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R9
+	MOVQ      other+56(FP), R11
 
 step_codes512nf16x1:
 	SUBQ    $0x01, AX
 	JL      done_codes512nf16x1
-	MOVQ    CX, R10
-	MOVQ    words+8(FP), R11
+	MOVQ    CX, R12
+	MOVQ    words+8(FP), R13
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -394,6 +409,9 @@ step_codes512nf16x1:
 pass0_codes512nf16x1:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         R10, R9
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -454,14 +472,14 @@ pass0_codes512nf16x1:
 	VFMADD231PS  Z1, Z2, Z9
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass0_codes512nf16x1
-	ADDQ         R9, DX
-	ADDQ         R9, SI
-	ADDQ         R9, BX
-	ADDQ         R9, DI
-	MOVQ         R10, CX
-	MOVQ         words+8(FP), R10
+	ADDQ         R11, DX
+	ADDQ         R11, SI
+	ADDQ         R11, BX
+	ADDQ         R11, DI
+	MOVQ         R12, CX
+	MOVQ         words+8(FP), R12
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -470,6 +488,9 @@ pass0_codes512nf16x1:
 pass1_codes512nf16x1:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         R10, R9
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -532,7 +553,7 @@ pass1_codes512nf16x1:
 	VFMADD231PS  Z1, Z2, Z9
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R12
 	JG           pass1_codes512nf16x1
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -575,9 +596,9 @@ add_codes512nf16x1:
 	VZEROUPPER
 	RET
 
-// func codes512nbf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nbf16x1(SB), NOSPLIT, $0-120
+// func codes512nbf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nbf16x1(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -586,24 +607,26 @@ TEXT ·codes512nbf16x1(SB), NOSPLIT, $0-120
 	MOVQ         minima1+48(FP), DI
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
+	MOVQ         ahead+120(FP), R9
+	MOVQ         jump+128(FP), R10
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
-	MOVL         $0x00000001, R9
-	VMOVD        R9, X6
+	MOVL         $0x00000001, R11
+	VMOVD        R11, X6
 	VPBROADCASTD X6, Z6
-	MOVL         $0x00007fff, R9
-	VMOVD        R9, X7
+	MOVL         $0x00007fff, R11
+	VMOVD        R11, X7
 	VPBROADCASTD X7, Z7
-	MOVQ         table+64(FP), R9
-	VPMOVSXBD    (R9), Z16
+	MOVQ         table+64(FP), R11
+	VPMOVSXBD    (R11), Z16
 	VCVTDQ2PS    Z16, Z16
-	MOVQ         other+56(FP), R9
+	MOVQ         other+56(FP), R11
 
 step_codes512nbf16x1:
 	SUBQ    $0x01, AX
 	JL      done_codes512nbf16x1
-	MOVQ    CX, R10
-	MOVQ    words+8(FP), R11
+	MOVQ    CX, R12
+	MOVQ    words+8(FP), R13
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -612,6 +635,9 @@ step_codes512nbf16x1:
 pass0_codes512nbf16x1:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         R10, R9
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -704,14 +730,14 @@ pass0_codes512nbf16x1:
 	VFMADD231PS  Z1, Z2, Z9
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass0_codes512nbf16x1
-	ADDQ         R9, DX
-	ADDQ         R9, SI
-	ADDQ         R9, BX
-	ADDQ         R9, DI
-	MOVQ         R10, CX
-	MOVQ         words+8(FP), R10
+	ADDQ         R11, DX
+	ADDQ         R11, SI
+	ADDQ         R11, BX
+	ADDQ         R11, DI
+	MOVQ         R12, CX
+	MOVQ         words+8(FP), R12
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -720,6 +746,9 @@ pass0_codes512nbf16x1:
 pass1_codes512nbf16x1:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         R10, R9
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -814,7 +843,7 @@ pass1_codes512nbf16x1:
 	VFMADD231PS  Z1, Z2, Z9
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R12
 	JG           pass1_codes512nbf16x1
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -857,9 +886,9 @@ add_codes512nbf16x1:
 	VZEROUPPER
 	RET
 
-// func codes512minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·codes512minx2(SB), NOSPLIT, $0-120
+// func codes512minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·codes512minx2(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -868,40 +897,42 @@ TEXT ·codes512minx2(SB), NOSPLIT, $0-120
 	MOVQ         minima1+48(FP), DI
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
+	MOVQ         ahead+120(FP), R10
+	MOVQ         jump+128(FP), R11
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z11, Z11, Z11
-	MOVL         $0x00808080, R10
-	VMOVD        R10, X24
+	MOVL         $0x00808080, R12
+	VMOVD        R12, X24
 	VPBROADCASTD X24, Z24
-	MOVL         $0x01808080, R10
-	VMOVD        R10, X25
+	MOVL         $0x01808080, R12
+	VMOVD        R12, X25
 	VPBROADCASTD X25, Z25
-	MOVL         $0x02808080, R10
-	VMOVD        R10, X26
+	MOVL         $0x02808080, R12
+	VMOVD        R12, X26
 	VPBROADCASTD X26, Z26
-	MOVL         $0x03808080, R10
-	VMOVD        R10, X27
+	MOVL         $0x03808080, R12
+	VMOVD        R12, X27
 	VPBROADCASTD X27, Z27
-	MOVQ         $0x0400000000000000, R10
-	VMOVQ        R10, X3
-	MOVQ         $0x0c00000008000000, R10
-	VMOVQ        R10, X4
+	MOVQ         $0x0400000000000000, R12
+	VMOVQ        R12, X3
+	MOVQ         $0x0c00000008000000, R12
+	VMOVQ        R12, X4
 	VPUNPCKLQDQ  X4, X3, X3
 	VSHUFI32X4   $0x00, Z3, Z3, Z3
 	VPADDB       Z3, Z24, Z24
 	VPADDB       Z3, Z25, Z25
 	VPADDB       Z3, Z26, Z26
 	VPADDB       Z3, Z27, Z27
-	MOVL         $0x33800000, R10
-	VMOVD        R10, X23
+	MOVL         $0x33800000, R12
+	VMOVD        R12, X23
 	VPBROADCASTD X23, Z23
 
 step_codes512minx2:
 	SUBQ    $0x01, AX
 	JL      done_codes512minx2
-	MOVQ    words+8(FP), R10
+	MOVQ    words+8(FP), R12
 	VMOVUPS (DX), Z17
 	VMULPS  Z23, Z17, Z17
 	VMOVUPS (SI), Z19
@@ -912,6 +943,9 @@ step_codes512minx2:
 pass0_codes512minx2:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSHUFB      Z24, Z21, Z0
 	VCVTDQ2PS    Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -962,7 +996,7 @@ pass0_codes512minx2:
 	VFMADD231PS  Z1, Z2, Z11
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R12
 	JG           pass0_codes512minx2
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -1018,9 +1052,9 @@ add_codes512minx2:
 	VZEROUPPER
 	RET
 
-// func codes512nminx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nminx2(SB), NOSPLIT, $0-120
+// func codes512nminx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nminx2(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -1029,20 +1063,22 @@ TEXT ·codes512nminx2(SB), NOSPLIT, $0-120
 	MOVQ      minima1+48(FP), DI
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
+	MOVQ      ahead+120(FP), R10
+	MOVQ      jump+128(FP), R11
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
 	VPXORD    Z11, Z11, Z11
-	MOVQ      table+64(FP), R10
-	VPMOVSXBD (R10), Z16
+	MOVQ      table+64(FP), R12
+	VPMOVSXBD (R12), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R10
+	MOVQ      other+56(FP), R12
 
 step_codes512nminx2:
 	SUBQ    $0x01, AX
 	JL      done_codes512nminx2
-	MOVQ    CX, R11
-	MOVQ    words+8(FP), R12
+	MOVQ    CX, R13
+	MOVQ    words+8(FP), R14
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -1051,6 +1087,9 @@ step_codes512nminx2:
 pass0_codes512nminx2:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPERMPS      Z16, Z21, Z0
 	VFMADD213PS  Z19, Z17, Z0
 	VPERMPS      Z16, Z22, Z1
@@ -1099,14 +1138,14 @@ pass0_codes512nminx2:
 	VFMADD231PS  Z1, Z2, Z11
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass0_codes512nminx2
-	ADDQ         R10, DX
-	ADDQ         R10, SI
-	ADDQ         R10, BX
-	ADDQ         R10, DI
-	MOVQ         R11, CX
-	MOVQ         words+8(FP), R11
+	ADDQ         R12, DX
+	ADDQ         R12, SI
+	ADDQ         R12, BX
+	ADDQ         R12, DI
+	MOVQ         R13, CX
+	MOVQ         words+8(FP), R13
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -1115,6 +1154,9 @@ pass0_codes512nminx2:
 pass1_codes512nminx2:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -1165,7 +1207,7 @@ pass1_codes512nminx2:
 	VFMADD231PS  Z1, Z2, Z11
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass1_codes512nminx2
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -1221,9 +1263,9 @@ add_codes512nminx2:
 	VZEROUPPER
 	RET
 
-// func codes512nf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nf16x2(SB), NOSPLIT, $0-120
+// func codes512nf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nf16x2(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -1232,20 +1274,22 @@ TEXT ·codes512nf16x2(SB), NOSPLIT, $0-120
 	MOVQ      minima1+48(FP), DI
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
+	MOVQ      ahead+120(FP), R10
+	MOVQ      jump+128(FP), R11
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
 	VPXORD    Z11, Z11, Z11
-	MOVQ      table+64(FP), R10
-	VPMOVSXBD (R10), Z16
+	MOVQ      table+64(FP), R12
+	VPMOVSXBD (R12), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R10
+	MOVQ      other+56(FP), R12
 
 step_codes512nf16x2:
 	SUBQ    $0x01, AX
 	JL      done_codes512nf16x2
-	MOVQ    CX, R11
-	MOVQ    words+8(FP), R12
+	MOVQ    CX, R13
+	MOVQ    words+8(FP), R14
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -1254,6 +1298,9 @@ step_codes512nf16x2:
 pass0_codes512nf16x2:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -1326,14 +1373,14 @@ pass0_codes512nf16x2:
 	VFMADD231PS  Z1, Z2, Z11
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass0_codes512nf16x2
-	ADDQ         R10, DX
-	ADDQ         R10, SI
-	ADDQ         R10, BX
-	ADDQ         R10, DI
-	MOVQ         R11, CX
-	MOVQ         words+8(FP), R11
+	ADDQ         R12, DX
+	ADDQ         R12, SI
+	ADDQ         R12, BX
+	ADDQ         R12, DI
+	MOVQ         R13, CX
+	MOVQ         words+8(FP), R13
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -1342,6 +1389,9 @@ pass0_codes512nf16x2:
 pass1_codes512nf16x2:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -1416,7 +1466,7 @@ pass1_codes512nf16x2:
 	VFMADD231PS  Z1, Z2, Z11
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass1_codes512nf16x2
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -1472,9 +1522,9 @@ add_codes512nf16x2:
 	VZEROUPPER
 	RET
 
-// func codes512nbf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nbf16x2(SB), NOSPLIT, $0-120
+// func codes512nbf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nbf16x2(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -1483,26 +1533,28 @@ TEXT ·codes512nbf16x2(SB), NOSPLIT, $0-120
 	MOVQ         minima1+48(FP), DI
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
+	MOVQ         ahead+120(FP), R10
+	MOVQ         jump+128(FP), R11
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z11, Z11, Z11
-	MOVL         $0x00000001, R10
-	VMOVD        R10, X6
+	MOVL         $0x00000001, R12
+	VMOVD        R12, X6
 	VPBROADCASTD X6, Z6
-	MOVL         $0x00007fff, R10
-	VMOVD        R10, X7
+	MOVL         $0x00007fff, R12
+	VMOVD        R12, X7
 	VPBROADCASTD X7, Z7
-	MOVQ         table+64(FP), R10
-	VPMOVSXBD    (R10), Z16
+	MOVQ         table+64(FP), R12
+	VPMOVSXBD    (R12), Z16
 	VCVTDQ2PS    Z16, Z16
-	MOVQ         other+56(FP), R10
+	MOVQ         other+56(FP), R12
 
 step_codes512nbf16x2:
 	SUBQ    $0x01, AX
 	JL      done_codes512nbf16x2
-	MOVQ    CX, R11
-	MOVQ    words+8(FP), R12
+	MOVQ    CX, R13
+	MOVQ    words+8(FP), R14
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -1511,6 +1563,9 @@ step_codes512nbf16x2:
 pass0_codes512nbf16x2:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -1615,14 +1670,14 @@ pass0_codes512nbf16x2:
 	VFMADD231PS  Z1, Z2, Z11
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass0_codes512nbf16x2
-	ADDQ         R10, DX
-	ADDQ         R10, SI
-	ADDQ         R10, BX
-	ADDQ         R10, DI
-	MOVQ         R11, CX
-	MOVQ         words+8(FP), R11
+	ADDQ         R12, DX
+	ADDQ         R12, SI
+	ADDQ         R12, BX
+	ADDQ         R12, DI
+	MOVQ         R13, CX
+	MOVQ         words+8(FP), R13
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -1631,6 +1686,9 @@ pass0_codes512nbf16x2:
 pass1_codes512nbf16x2:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -1737,7 +1795,7 @@ pass1_codes512nbf16x2:
 	VFMADD231PS  Z1, Z2, Z11
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass1_codes512nbf16x2
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -1793,9 +1851,9 @@ add_codes512nbf16x2:
 	VZEROUPPER
 	RET
 
-// func codes512minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·codes512minx3(SB), NOSPLIT, $0-120
+// func codes512minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·codes512minx3(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -1804,42 +1862,44 @@ TEXT ·codes512minx3(SB), NOSPLIT, $0-120
 	MOVQ         minima1+48(FP), DI
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
+	MOVQ         ahead+120(FP), R10
+	MOVQ         jump+128(FP), R11
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z11, Z11, Z11
 	VPXORD       Z12, Z12, Z12
 	VPXORD       Z13, Z13, Z13
-	MOVL         $0x00808080, R10
-	VMOVD        R10, X24
+	MOVL         $0x00808080, R12
+	VMOVD        R12, X24
 	VPBROADCASTD X24, Z24
-	MOVL         $0x01808080, R10
-	VMOVD        R10, X25
+	MOVL         $0x01808080, R12
+	VMOVD        R12, X25
 	VPBROADCASTD X25, Z25
-	MOVL         $0x02808080, R10
-	VMOVD        R10, X26
+	MOVL         $0x02808080, R12
+	VMOVD        R12, X26
 	VPBROADCASTD X26, Z26
-	MOVL         $0x03808080, R10
-	VMOVD        R10, X27
+	MOVL         $0x03808080, R12
+	VMOVD        R12, X27
 	VPBROADCASTD X27, Z27
-	MOVQ         $0x0400000000000000, R10
-	VMOVQ        R10, X3
-	MOVQ         $0x0c00000008000000, R10
-	VMOVQ        R10, X4
+	MOVQ         $0x0400000000000000, R12
+	VMOVQ        R12, X3
+	MOVQ         $0x0c00000008000000, R12
+	VMOVQ        R12, X4
 	VPUNPCKLQDQ  X4, X3, X3
 	VSHUFI32X4   $0x00, Z3, Z3, Z3
 	VPADDB       Z3, Z24, Z24
 	VPADDB       Z3, Z25, Z25
 	VPADDB       Z3, Z26, Z26
 	VPADDB       Z3, Z27, Z27
-	MOVL         $0x33800000, R10
-	VMOVD        R10, X23
+	MOVL         $0x33800000, R12
+	VMOVD        R12, X23
 	VPBROADCASTD X23, Z23
 
 step_codes512minx3:
 	SUBQ    $0x01, AX
 	JL      done_codes512minx3
-	MOVQ    words+8(FP), R10
+	MOVQ    words+8(FP), R12
 	VMOVUPS (DX), Z17
 	VMULPS  Z23, Z17, Z17
 	VMOVUPS (SI), Z19
@@ -1850,6 +1910,9 @@ step_codes512minx3:
 pass0_codes512minx3:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSHUFB      Z24, Z21, Z0
 	VCVTDQ2PS    Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -1912,7 +1975,7 @@ pass0_codes512minx3:
 	VFMADD231PS  Z1, Z2, Z13
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R12
 	JG           pass0_codes512minx3
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -1981,9 +2044,9 @@ add_codes512minx3:
 	VZEROUPPER
 	RET
 
-// func codes512nminx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nminx3(SB), NOSPLIT, $0-120
+// func codes512nminx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nminx3(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -1992,22 +2055,24 @@ TEXT ·codes512nminx3(SB), NOSPLIT, $0-120
 	MOVQ      minima1+48(FP), DI
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
+	MOVQ      ahead+120(FP), R10
+	MOVQ      jump+128(FP), R11
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	VPXORD    Z12, Z12, Z12
 	VPXORD    Z13, Z13, Z13
-	MOVQ      table+64(FP), R10
-	VPMOVSXBD (R10), Z16
+	MOVQ      table+64(FP), R12
+	VPMOVSXBD (R12), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R10
+	MOVQ      other+56(FP), R12
 
 step_codes512nminx3:
 	SUBQ    $0x01, AX
 	JL      done_codes512nminx3
-	MOVQ    CX, R11
-	MOVQ    words+8(FP), R12
+	MOVQ    CX, R13
+	MOVQ    words+8(FP), R14
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -2016,6 +2081,9 @@ step_codes512nminx3:
 pass0_codes512nminx3:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPERMPS      Z16, Z21, Z0
 	VFMADD213PS  Z19, Z17, Z0
 	VPERMPS      Z16, Z22, Z1
@@ -2076,14 +2144,14 @@ pass0_codes512nminx3:
 	VFMADD231PS  Z1, Z2, Z13
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass0_codes512nminx3
-	ADDQ         R10, DX
-	ADDQ         R10, SI
-	ADDQ         R10, BX
-	ADDQ         R10, DI
-	MOVQ         R11, CX
-	MOVQ         words+8(FP), R11
+	ADDQ         R12, DX
+	ADDQ         R12, SI
+	ADDQ         R12, BX
+	ADDQ         R12, DI
+	MOVQ         R13, CX
+	MOVQ         words+8(FP), R13
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -2092,6 +2160,9 @@ pass0_codes512nminx3:
 pass1_codes512nminx3:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -2154,7 +2225,7 @@ pass1_codes512nminx3:
 	VFMADD231PS  Z1, Z2, Z13
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass1_codes512nminx3
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -2223,9 +2294,9 @@ add_codes512nminx3:
 	VZEROUPPER
 	RET
 
-// func codes512nf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nf16x3(SB), NOSPLIT, $0-120
+// func codes512nf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nf16x3(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -2234,22 +2305,24 @@ TEXT ·codes512nf16x3(SB), NOSPLIT, $0-120
 	MOVQ      minima1+48(FP), DI
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
+	MOVQ      ahead+120(FP), R10
+	MOVQ      jump+128(FP), R11
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	VPXORD    Z12, Z12, Z12
 	VPXORD    Z13, Z13, Z13
-	MOVQ      table+64(FP), R10
-	VPMOVSXBD (R10), Z16
+	MOVQ      table+64(FP), R12
+	VPMOVSXBD (R12), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R10
+	MOVQ      other+56(FP), R12
 
 step_codes512nf16x3:
 	SUBQ    $0x01, AX
 	JL      done_codes512nf16x3
-	MOVQ    CX, R11
-	MOVQ    words+8(FP), R12
+	MOVQ    CX, R13
+	MOVQ    words+8(FP), R14
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -2258,6 +2331,9 @@ step_codes512nf16x3:
 pass0_codes512nf16x3:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -2342,14 +2418,14 @@ pass0_codes512nf16x3:
 	VFMADD231PS  Z1, Z2, Z13
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass0_codes512nf16x3
-	ADDQ         R10, DX
-	ADDQ         R10, SI
-	ADDQ         R10, BX
-	ADDQ         R10, DI
-	MOVQ         R11, CX
-	MOVQ         words+8(FP), R11
+	ADDQ         R12, DX
+	ADDQ         R12, SI
+	ADDQ         R12, BX
+	ADDQ         R12, DI
+	MOVQ         R13, CX
+	MOVQ         words+8(FP), R13
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -2358,6 +2434,9 @@ pass0_codes512nf16x3:
 pass1_codes512nf16x3:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -2444,7 +2523,7 @@ pass1_codes512nf16x3:
 	VFMADD231PS  Z1, Z2, Z13
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass1_codes512nf16x3
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -2513,9 +2592,9 @@ add_codes512nf16x3:
 	VZEROUPPER
 	RET
 
-// func codes512nbf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nbf16x3(SB), NOSPLIT, $0-120
+// func codes512nbf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nbf16x3(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -2524,28 +2603,30 @@ TEXT ·codes512nbf16x3(SB), NOSPLIT, $0-120
 	MOVQ         minima1+48(FP), DI
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
+	MOVQ         ahead+120(FP), R10
+	MOVQ         jump+128(FP), R11
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z11, Z11, Z11
 	VPXORD       Z12, Z12, Z12
 	VPXORD       Z13, Z13, Z13
-	MOVL         $0x00000001, R10
-	VMOVD        R10, X6
+	MOVL         $0x00000001, R12
+	VMOVD        R12, X6
 	VPBROADCASTD X6, Z6
-	MOVL         $0x00007fff, R10
-	VMOVD        R10, X7
+	MOVL         $0x00007fff, R12
+	VMOVD        R12, X7
 	VPBROADCASTD X7, Z7
-	MOVQ         table+64(FP), R10
-	VPMOVSXBD    (R10), Z16
+	MOVQ         table+64(FP), R12
+	VPMOVSXBD    (R12), Z16
 	VCVTDQ2PS    Z16, Z16
-	MOVQ         other+56(FP), R10
+	MOVQ         other+56(FP), R12
 
 step_codes512nbf16x3:
 	SUBQ    $0x01, AX
 	JL      done_codes512nbf16x3
-	MOVQ    CX, R11
-	MOVQ    words+8(FP), R12
+	MOVQ    CX, R13
+	MOVQ    words+8(FP), R14
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -2554,6 +2635,9 @@ step_codes512nbf16x3:
 pass0_codes512nbf16x3:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -2670,14 +2754,14 @@ pass0_codes512nbf16x3:
 	VFMADD231PS  Z1, Z2, Z13
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass0_codes512nbf16x3
-	ADDQ         R10, DX
-	ADDQ         R10, SI
-	ADDQ         R10, BX
-	ADDQ         R10, DI
-	MOVQ         R11, CX
-	MOVQ         words+8(FP), R11
+	ADDQ         R12, DX
+	ADDQ         R12, SI
+	ADDQ         R12, BX
+	ADDQ         R12, DI
+	MOVQ         R13, CX
+	MOVQ         words+8(FP), R13
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -2686,6 +2770,9 @@ pass0_codes512nbf16x3:
 pass1_codes512nbf16x3:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         R11, R10
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -2804,7 +2891,7 @@ pass1_codes512nbf16x3:
 	VFMADD231PS  Z1, Z2, Z13
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass1_codes512nbf16x3
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -2873,9 +2960,9 @@ add_codes512nbf16x3:
 	VZEROUPPER
 	RET
 
-// func codes512minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·codes512minx4(SB), NOSPLIT, $0-120
+// func codes512minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·codes512minx4(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -2885,6 +2972,8 @@ TEXT ·codes512minx4(SB), NOSPLIT, $0-120
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
 	LEAQ         (R9)(R9*2), R10
+	MOVQ         ahead+120(FP), R11
+	MOVQ         jump+128(FP), R12
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
@@ -2893,36 +2982,36 @@ TEXT ·codes512minx4(SB), NOSPLIT, $0-120
 	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
-	MOVL         $0x00808080, R11
-	VMOVD        R11, X24
+	MOVL         $0x00808080, R13
+	VMOVD        R13, X24
 	VPBROADCASTD X24, Z24
-	MOVL         $0x01808080, R11
-	VMOVD        R11, X25
+	MOVL         $0x01808080, R13
+	VMOVD        R13, X25
 	VPBROADCASTD X25, Z25
-	MOVL         $0x02808080, R11
-	VMOVD        R11, X26
+	MOVL         $0x02808080, R13
+	VMOVD        R13, X26
 	VPBROADCASTD X26, Z26
-	MOVL         $0x03808080, R11
-	VMOVD        R11, X27
+	MOVL         $0x03808080, R13
+	VMOVD        R13, X27
 	VPBROADCASTD X27, Z27
-	MOVQ         $0x0400000000000000, R11
-	VMOVQ        R11, X3
-	MOVQ         $0x0c00000008000000, R11
-	VMOVQ        R11, X4
+	MOVQ         $0x0400000000000000, R13
+	VMOVQ        R13, X3
+	MOVQ         $0x0c00000008000000, R13
+	VMOVQ        R13, X4
 	VPUNPCKLQDQ  X4, X3, X3
 	VSHUFI32X4   $0x00, Z3, Z3, Z3
 	VPADDB       Z3, Z24, Z24
 	VPADDB       Z3, Z25, Z25
 	VPADDB       Z3, Z26, Z26
 	VPADDB       Z3, Z27, Z27
-	MOVL         $0x33800000, R11
-	VMOVD        R11, X23
+	MOVL         $0x33800000, R13
+	VMOVD        R13, X23
 	VPBROADCASTD X23, Z23
 
 step_codes512minx4:
 	SUBQ    $0x01, AX
 	JL      done_codes512minx4
-	MOVQ    words+8(FP), R11
+	MOVQ    words+8(FP), R13
 	VMOVUPS (DX), Z17
 	VMULPS  Z23, Z17, Z17
 	VMOVUPS (SI), Z19
@@ -2933,6 +3022,9 @@ step_codes512minx4:
 pass0_codes512minx4:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VPSHUFB      Z24, Z21, Z0
 	VCVTDQ2PS    Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -3007,7 +3099,7 @@ pass0_codes512minx4:
 	VFMADD231PS  Z1, Z2, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass0_codes512minx4
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -3089,9 +3181,9 @@ add_codes512minx4:
 	VZEROUPPER
 	RET
 
-// func codes512nminx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nminx4(SB), NOSPLIT, $0-120
+// func codes512nminx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nminx4(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -3101,6 +3193,8 @@ TEXT ·codes512nminx4(SB), NOSPLIT, $0-120
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
 	LEAQ      (R9)(R9*2), R10
+	MOVQ      ahead+120(FP), R11
+	MOVQ      jump+128(FP), R12
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -3109,16 +3203,16 @@ TEXT ·codes512nminx4(SB), NOSPLIT, $0-120
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
-	MOVQ      table+64(FP), R11
-	VPMOVSXBD (R11), Z16
+	MOVQ      table+64(FP), R13
+	VPMOVSXBD (R13), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R11
+	MOVQ      other+56(FP), R13
 
 step_codes512nminx4:
 	SUBQ    $0x01, AX
 	JL      done_codes512nminx4
-	MOVQ    CX, R12
-	MOVQ    words+8(FP), R13
+	MOVQ    CX, R14
+	MOVQ    words+8(FP), R15
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -3127,6 +3221,9 @@ step_codes512nminx4:
 pass0_codes512nminx4:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VPERMPS      Z16, Z21, Z0
 	VFMADD213PS  Z19, Z17, Z0
 	VPERMPS      Z16, Z22, Z1
@@ -3199,14 +3296,14 @@ pass0_codes512nminx4:
 	VFMADD231PS  Z1, Z2, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R13
+	SUBQ         $0x01, R15
 	JG           pass0_codes512nminx4
-	ADDQ         R11, DX
-	ADDQ         R11, SI
-	ADDQ         R11, BX
-	ADDQ         R11, DI
-	MOVQ         R12, CX
-	MOVQ         words+8(FP), R12
+	ADDQ         R13, DX
+	ADDQ         R13, SI
+	ADDQ         R13, BX
+	ADDQ         R13, DI
+	MOVQ         R14, CX
+	MOVQ         words+8(FP), R14
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -3215,6 +3312,9 @@ pass0_codes512nminx4:
 pass1_codes512nminx4:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VFMADD213PS  Z19, Z17, Z0
@@ -3289,7 +3389,7 @@ pass1_codes512nminx4:
 	VFMADD231PS  Z1, Z2, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass1_codes512nminx4
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -3371,9 +3471,9 @@ add_codes512nminx4:
 	VZEROUPPER
 	RET
 
-// func codes512nf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nf16x4(SB), NOSPLIT, $0-120
+// func codes512nf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nf16x4(SB), NOSPLIT, $0-136
 	MOVQ      steps+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      scales+24(FP), DX
@@ -3383,6 +3483,8 @@ TEXT ·codes512nf16x4(SB), NOSPLIT, $0-120
 	MOVQ      a+72(FP), R8
 	MOVQ      lda+80(FP), R9
 	LEAQ      (R9)(R9*2), R10
+	MOVQ      ahead+120(FP), R11
+	MOVQ      jump+128(FP), R12
 	VPXORD    Z8, Z8, Z8
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -3391,16 +3493,16 @@ TEXT ·codes512nf16x4(SB), NOSPLIT, $0-120
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
-	MOVQ      table+64(FP), R11
-	VPMOVSXBD (R11), Z16
+	MOVQ      table+64(FP), R13
+	VPMOVSXBD (R13), Z16
 	VCVTDQ2PS Z16, Z16
-	MOVQ      other+56(FP), R11
+	MOVQ      other+56(FP), R13
 
 step_codes512nf16x4:
 	SUBQ    $0x01, AX
 	JL      done_codes512nf16x4
-	MOVQ    CX, R12
-	MOVQ    words+8(FP), R13
+	MOVQ    CX, R14
+	MOVQ    words+8(FP), R15
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -3409,6 +3511,9 @@ step_codes512nf16x4:
 pass0_codes512nf16x4:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -3505,14 +3610,14 @@ pass0_codes512nf16x4:
 	VFMADD231PS  Z1, Z2, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R13
+	SUBQ         $0x01, R15
 	JG           pass0_codes512nf16x4
-	ADDQ         R11, DX
-	ADDQ         R11, SI
-	ADDQ         R11, BX
-	ADDQ         R11, DI
-	MOVQ         R12, CX
-	MOVQ         words+8(FP), R12
+	ADDQ         R13, DX
+	ADDQ         R13, SI
+	ADDQ         R13, BX
+	ADDQ         R13, DI
+	MOVQ         R14, CX
+	MOVQ         words+8(FP), R14
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -3521,6 +3626,9 @@ pass0_codes512nf16x4:
 pass1_codes512nf16x4:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -3619,7 +3727,7 @@ pass1_codes512nf16x4:
 	VFMADD231PS  Z1, Z2, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass1_codes512nf16x4
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -3701,9 +3809,9 @@ add_codes512nf16x4:
 	VZEROUPPER
 	RET
 
-// func codes512nbf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX512F
-TEXT ·codes512nbf16x4(SB), NOSPLIT, $0-120
+// func codes512nbf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·codes512nbf16x4(SB), NOSPLIT, $0-136
 	MOVQ         steps+0(FP), AX
 	MOVQ         src+16(FP), CX
 	MOVQ         scales+24(FP), DX
@@ -3713,6 +3821,8 @@ TEXT ·codes512nbf16x4(SB), NOSPLIT, $0-120
 	MOVQ         a+72(FP), R8
 	MOVQ         lda+80(FP), R9
 	LEAQ         (R9)(R9*2), R10
+	MOVQ         ahead+120(FP), R11
+	MOVQ         jump+128(FP), R12
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
@@ -3721,22 +3831,22 @@ TEXT ·codes512nbf16x4(SB), NOSPLIT, $0-120
 	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
-	MOVL         $0x00000001, R11
-	VMOVD        R11, X6
+	MOVL         $0x00000001, R13
+	VMOVD        R13, X6
 	VPBROADCASTD X6, Z6
-	MOVL         $0x00007fff, R11
-	VMOVD        R11, X7
+	MOVL         $0x00007fff, R13
+	VMOVD        R13, X7
 	VPBROADCASTD X7, Z7
-	MOVQ         table+64(FP), R11
-	VPMOVSXBD    (R11), Z16
+	MOVQ         table+64(FP), R13
+	VPMOVSXBD    (R13), Z16
 	VCVTDQ2PS    Z16, Z16
-	MOVQ         other+56(FP), R11
+	MOVQ         other+56(FP), R13
 
 step_codes512nbf16x4:
 	SUBQ    $0x01, AX
 	JL      done_codes512nbf16x4
-	MOVQ    CX, R12
-	MOVQ    words+8(FP), R13
+	MOVQ    CX, R14
+	MOVQ    words+8(FP), R15
 	VMOVUPS (DX), Z17
 	VMOVUPS (SI), Z19
 	VMOVUPS (BX), Z18
@@ -3745,6 +3855,9 @@ step_codes512nbf16x4:
 pass0_codes512nbf16x4:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VPERMPS      Z16, Z21, Z0
 	VSUBPS       Z19, Z0, Z0
 	VMULPS       Z17, Z0, Z0
@@ -3873,14 +3986,14 @@ pass0_codes512nbf16x4:
 	VFMADD231PS  Z1, Z2, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R13
+	SUBQ         $0x01, R15
 	JG           pass0_codes512nbf16x4
-	ADDQ         R11, DX
-	ADDQ         R11, SI
-	ADDQ         R11, BX
-	ADDQ         R11, DI
-	MOVQ         R12, CX
-	MOVQ         words+8(FP), R12
+	ADDQ         R13, DX
+	ADDQ         R13, SI
+	ADDQ         R13, BX
+	ADDQ         R13, DI
+	MOVQ         R14, CX
+	MOVQ         words+8(FP), R14
 	VMOVUPS      (DX), Z17
 	VMOVUPS      (SI), Z19
 	VMOVUPS      (BX), Z18
@@ -3889,6 +4002,9 @@ pass0_codes512nbf16x4:
 pass1_codes512nbf16x4:
 	VMOVDQU32    (CX), Z21
 	VMOVDQU32    64(CX), Z22
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VPSRLD       $0x04, Z21, Z0
 	VPERMPS      Z16, Z0, Z0
 	VSUBPS       Z19, Z0, Z0
@@ -4019,7 +4135,7 @@ pass1_codes512nbf16x4:
 	VFMADD231PS  Z1, Z2, Z15
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R12
+	SUBQ         $0x01, R14
 	JG           pass1_codes512nbf16x4
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -4174,9 +4290,9 @@ turnWords256_done:
 	VZEROUPPER
 	RET
 
-// func codes256minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·codes256minx1(SB), NOSPLIT, $0-120
+// func codes256minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·codes256minx1(SB), NOSPLIT, $0-136
 	MOVQ   steps+0(FP), AX
 	MOVQ   src+16(FP), CX
 	MOVQ   scales+24(FP), DX
@@ -4185,15 +4301,19 @@ TEXT ·codes256minx1(SB), NOSPLIT, $0-120
 	MOVQ   minima1+48(FP), DI
 	MOVQ   a+72(FP), R8
 	MOVQ   lda+80(FP), R9
+	MOVQ   ahead+120(FP), R9
+	MOVQ   jump+128(FP), R10
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
 step_codes256minx1:
 	SUBQ $0x01, AX
 	JL   done_codes256minx1
-	MOVQ words+8(FP), R9
+	MOVQ words+8(FP), R11
 
 pass0_codes256minx1:
+	PREFETCHT1   (R9)
+	ADDQ         R10, R9
 	VMOVDQU      (CX), Y0
 	VPSLLD       $0x18, Y0, Y0
 	VPSRAD       $0x18, Y0, Y0
@@ -4254,7 +4374,7 @@ pass0_codes256minx1:
 	VFMADD231PS  Y1, Y2, Y9
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R9
+	SUBQ         $0x01, R11
 	JG           pass0_codes256minx1
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -4297,9 +4417,9 @@ add_codes256minx1:
 	VZEROUPPER
 	RET
 
-// func codes256minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·codes256minx2(SB), NOSPLIT, $0-120
+// func codes256minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·codes256minx2(SB), NOSPLIT, $0-136
 	MOVQ   steps+0(FP), AX
 	MOVQ   src+16(FP), CX
 	MOVQ   scales+24(FP), DX
@@ -4308,6 +4428,8 @@ TEXT ·codes256minx2(SB), NOSPLIT, $0-120
 	MOVQ   minima1+48(FP), DI
 	MOVQ   a+72(FP), R8
 	MOVQ   lda+80(FP), R9
+	MOVQ   ahead+120(FP), R10
+	MOVQ   jump+128(FP), R11
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
@@ -4316,9 +4438,11 @@ TEXT ·codes256minx2(SB), NOSPLIT, $0-120
 step_codes256minx2:
 	SUBQ $0x01, AX
 	JL   done_codes256minx2
-	MOVQ words+8(FP), R10
+	MOVQ words+8(FP), R12
 
 pass0_codes256minx2:
+	PREFETCHT1   (R10)
+	ADDQ         R11, R10
 	VMOVDQU      (CX), Y0
 	VPSLLD       $0x18, Y0, Y0
 	VPSRAD       $0x18, Y0, Y0
@@ -4391,7 +4515,7 @@ pass0_codes256minx2:
 	VFMADD231PS  Y1, Y2, Y11
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R12
 	JG           pass0_codes256minx2
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -4447,9 +4571,9 @@ add_codes256minx2:
 	VZEROUPPER
 	RET
 
-// func codes256minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·codes256minx3(SB), NOSPLIT, $0-120
+// func codes256minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·codes256minx3(SB), NOSPLIT, $0-136
 	MOVQ   steps+0(FP), AX
 	MOVQ   src+16(FP), CX
 	MOVQ   scales+24(FP), DX
@@ -4458,6 +4582,8 @@ TEXT ·codes256minx3(SB), NOSPLIT, $0-120
 	MOVQ   minima1+48(FP), DI
 	MOVQ   a+72(FP), R8
 	MOVQ   lda+80(FP), R9
+	MOVQ   ahead+120(FP), R10
+	MOVQ   jump+128(FP), R11
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
@@ -4468,9 +4594,11 @@ TEXT ·codes256minx3(SB), NOSPLIT, $0-120
 step_codes256minx3:
 	SUBQ $0x01, AX
 	JL   done_codes256minx3
-	MOVQ words+8(FP), R10
+	MOVQ words+8(FP), R12
 
 pass0_codes256minx3:
+	PREFETCHT1   (R10)
+	ADDQ         R11, R10
 	VMOVDQU      (CX), Y0
 	VPSLLD       $0x18, Y0, Y0
 	VPSRAD       $0x18, Y0, Y0
@@ -4555,7 +4683,7 @@ pass0_codes256minx3:
 	VFMADD231PS  Y1, Y2, Y13
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R12
 	JG           pass0_codes256minx3
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI
@@ -4624,9 +4752,9 @@ add_codes256minx3:
 	VZEROUPPER
 	RET
 
-// func codes256minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·codes256minx4(SB), NOSPLIT, $0-120
+// func codes256minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·codes256minx4(SB), NOSPLIT, $0-136
 	MOVQ   steps+0(FP), AX
 	MOVQ   src+16(FP), CX
 	MOVQ   scales+24(FP), DX
@@ -4636,6 +4764,8 @@ TEXT ·codes256minx4(SB), NOSPLIT, $0-120
 	MOVQ   a+72(FP), R8
 	MOVQ   lda+80(FP), R9
 	LEAQ   (R9)(R9*2), R10
+	MOVQ   ahead+120(FP), R11
+	MOVQ   jump+128(FP), R12
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
@@ -4648,9 +4778,11 @@ TEXT ·codes256minx4(SB), NOSPLIT, $0-120
 step_codes256minx4:
 	SUBQ $0x01, AX
 	JL   done_codes256minx4
-	MOVQ words+8(FP), R11
+	MOVQ words+8(FP), R13
 
 pass0_codes256minx4:
+	PREFETCHT1   (R11)
+	ADDQ         R12, R11
 	VMOVDQU      (CX), Y0
 	VPSLLD       $0x18, Y0, Y0
 	VPSRAD       $0x18, Y0, Y0
@@ -4747,7 +4879,7 @@ pass0_codes256minx4:
 	VFMADD231PS  Y1, Y2, Y15
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x10, R8
-	SUBQ         $0x01, R11
+	SUBQ         $0x01, R13
 	JG           pass0_codes256minx4
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, SI

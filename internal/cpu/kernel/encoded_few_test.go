@@ -71,7 +71,7 @@ func TestCodes(t *testing.T) {
 				a := guardedFloats(t, rng, (rows-1)*lda+depth)
 				m := newModes(t, rng, rows, s.Columns)
 				m.compare(t, s.Name, func(c []float32, mode Mode) {
-					s.Codes(rows, turns, words, a, lda, c, m.ldc, mode, m.bias)
+					s.Codes(rows, turns, words, a, lda, c, m.ldc, mode, m.bias, uintptr(rng.Uint32()), rng.IntN(1<<20))
 				}, func(c []float32, mode Mode) {
 					s.Multiply(rows, depth, a, lda, &Panel{Data: memory(panel), Stride: 4 * s.Columns}, c, m.ldc, mode, m.bias)
 				})

@@ -88,17 +88,20 @@ func TestTurn(t *testing.T) {
 				}
 			}
 		}
-		halves := make([]byte, 15*20+2*34+2)
+		halves := make([]byte, 15*20+2*34+4)
 		for i := 0; i+1 < len(halves); i += 2 {
 			binary.LittleEndian.PutUint16(halves[i:], tensor.Float16FromFloat32(rng.Float32()-0.5))
 		}
 		halves[1] = 0 // a denormal
-		var got [3 * TurnedLines]float32
-		s.Halves(3, halves, 20, 34, got[:])
-		for i, x := range got {
+		const apart = 5 * TurnedLines
+		var got [apart + 3*TurnedLines]float32
+		var room [3 * HeadsRoom]byte
+		s.Heads(3, halves, 20, 34, room[:], got[:], apart)
+		for i, x := range got[:3*TurnedLines] {
 			at := i%TurnedLines*20 + i/TurnedLines*34
-			if want := tensor.Float16ToFloat32(binary.LittleEndian.Uint16(halves[at:])); x != want {
-				t.Errorf("%s: half %d is %v, want %v", s.Name, i, x, want)
+			want, second := halves[at:], tensor.Float16ToFloat32(binary.LittleEndian.Uint16(halves[at+2:]))
+			if want := tensor.Float16ToFloat32(binary.LittleEndian.Uint16(want)); x != want || got[apart+i] != second {
+				t.Errorf("%s: halves %d are %v and %v, want %v and %v", s.Name, i, x, got[apart+i], want, second)
 			}
 		}
 	}

@@ -64,10 +64,15 @@ func turnNibbles256f16(steps int, pieces int, src *byte, stride int, gap int, sc
 //go:noescape
 func turnNibbles256bf16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
 
-// turnHalves writes a half of each of 16 lines as floats, one behind the other; see Halves.
+// turnHeads writes two halves of each of 16 lines as floats; see Heads.
 //
 //go:noescape
-func turnHalves(steps int, src *byte, stride int, step int, dst *float32)
+func turnHeads(steps int, src *byte, stride int, step int, room *byte, dst *float32, apart int)
+
+// turnScalesK writes scales and minima of groups; see ScalesK.
+//
+//go:noescape
+func turnScalesK(words *byte, scales *float32, minima *float32)
 
 // expandQ5K writes the 256 codes of a block of Q5_K of each line as bytes, lines one behind the other.
 //
@@ -78,3 +83,8 @@ func expandQ5K(lines int, src *byte, stride int, dst *byte)
 //
 //go:noescape
 func expandQ6K(lines int, src *byte, stride int, dst *byte)
+
+// expandQ50 writes the codes of blocks of Q5_0 or Q5_1 of each line as bytes; see ExpandQ50.
+//
+//go:noescape
+func expandQ50(lines int, blocks int, src *byte, stride int, size int, zero int, dst *byte)

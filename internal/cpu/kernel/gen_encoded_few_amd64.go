@@ -12,82 +12,82 @@ func turnWords512(steps int, pieces int, src *byte, stride int, gap int, dst *by
 // codes512minx1 computes 1 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nminx1 computes 1 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nminx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nminx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nf16x1 computes 1 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nbf16x1 computes 1 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nbf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nbf16x1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512minx2 computes 2 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nminx2 computes 2 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nminx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nminx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nf16x2 computes 2 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nbf16x2 computes 2 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nbf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nbf16x2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512minx3 computes 3 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nminx3 computes 3 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nminx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nminx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nf16x3 computes 3 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nbf16x3 computes 3 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nbf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nbf16x3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512minx4 computes 4 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nminx4 computes 4 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nminx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nminx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nf16x4 computes 4 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes512nbf16x4 computes 4 rows of 32 columns; see Codes.
 //
 //go:noescape
-func codes512nbf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes512nbf16x4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // turnWords256 writes words of 16 lines side by side; see Words.
 //
@@ -97,22 +97,22 @@ func turnWords256(steps int, pieces int, src *byte, stride int, gap int, dst *by
 // codes256minx1 computes 1 rows of 16 columns; see Codes.
 //
 //go:noescape
-func codes256minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes256minx1(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes256minx2 computes 2 rows of 16 columns; see Codes.
 //
 //go:noescape
-func codes256minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes256minx2(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes256minx3 computes 3 rows of 16 columns; see Codes.
 //
 //go:noescape
-func codes256minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes256minx3(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // codes256minx4 computes 4 rows of 16 columns; see Codes.
 //
 //go:noescape
-func codes256minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32)
+func codes256minx4(steps int, words int, src *byte, scales *float32, scales1 *float32, minima *float32, minima1 *float32, other int, table *byte, a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // expandNibbles writes what half bytes of lines stand for as bytes, low ones of a step before high ones; see Nibbles.
 //

@@ -64,7 +64,8 @@ var avx512 = &Set{
 		pairUp: pairUp512, unit: true,
 	},
 	encoded: encodedSet{
-		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnNibbles512f16, turnNibbles512bf16, turnHalves, expandQ5K, expandQ6K,
+		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnNibbles512f16, turnNibbles512bf16, turnHeads, turnScalesK,
+		expandQ5K, expandQ6K, expandQ50,
 	},
 	word: wordSet{
 		words: turnWords512, expandNibbles: expandNibbles,
@@ -108,7 +109,8 @@ var avx2 = &Set{
 		pairUp: pairUp256,
 	},
 	encoded: encodedSet{
-		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnNibbles256f16, turnNibbles256bf16, turnHalves, expandQ5K, expandQ6K,
+		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnNibbles256f16, turnNibbles256bf16, turnHeads, turnScalesK,
+		expandQ5K, expandQ6K, expandQ50,
 	},
 	word:    wordSet{words: turnWords256, expandNibbles: expandNibbles, bytes: []codesFunc{codes256minx1, codes256minx2, codes256minx3, codes256minx4}},
 	vectors: vectors256,

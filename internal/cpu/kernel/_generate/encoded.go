@@ -34,9 +34,11 @@ func encodedFamily() {
 		s.turnCodes(true, roundedF16)
 		s.turnCodes(true, roundedBF16)
 	}
-	halves()
+	heads()
+	scalesK()
 	expandQ5K()
 	expandQ6K()
+	expandQ50()
 }
 
 // ymm returns registers of 256 bits.
@@ -247,35 +249,124 @@ func bitsOf(bits uint32, x reg.VecPhysical) {
 	VPBROADCASTD(low(x), x)
 }
 
-// halves writes the widening of halves of 16 lines.
-func halves() {
-	const name = "turnHalves"
-	TEXT(name, NOSPLIT, "func(steps int, src *byte, stride, step int, dst *float32)")
-	Doc(fmt.Sprintf("%s writes a half of each of %d lines as floats, one behind the other; see Halves.", name, turnedLines))
+// heads writes the widening of two halves that lie side by side in each of 16 lines. They are collected first and widened then: what
+// was just written in pieces is not read as one at once.
+func heads() {
+	const name = "turnHeads"
+	TEXT(name, NOSPLIT, "func(steps int, src *byte, stride, step int, room *byte, dst *float32, apart int)")
+	Doc(fmt.Sprintf("%s writes two halves of each of %d lines as floats; see Heads.", name, turnedLines))
 	Pragma("noescape")
 	steps := Load(Param("steps"), GP64())
 	src := Load(Param("src"), GP64())
 	stride := Load(Param("stride"), GP64())
 	step := Load(Param("step"), GP64())
+	room := Load(Param("room"), GP64())
 	dst := Load(Param("dst"), GP64())
-	at := GP64()
-	Label(name + "_step")
-	SUBQ(Imm(1), steps)
-	JL(LabelRef(name + "_done"))
+	apart := Load(Param("apart"), GP64())
+	at, to, left, three := GP64(), GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, three)
+	MOVQ(steps, left)
+	MOVQ(room, to)
+	Label(name + "_line")
 	MOVQ(src, at)
-	for half, x := range []reg.VecPhysical{reg.X0, reg.X1} {
-		VPXOR(x, x, x)
-		for i := range 8 {
-			VPINSRW(Imm(uint64(i)), Mem{Base: at}, x, x)
-			ADDQ(stride, at)
+	for i := range turnedLines {
+		head := GP32()
+		MOVL(far(at, stride, three, i%4), head)
+		MOVL(head, Mem{Base: to, Disp: 4 * i})
+		if i%4 == 3 && i < turnedLines-1 {
+			LEAQ(Mem{Base: at, Index: stride, Scale: 4}, at)
 		}
-		VCVTPH2PS(x, reg.Y2)
-		VMOVUPS(reg.Y2, Mem{Base: dst, Disp: 32 * half})
 	}
 	ADDQ(step, src)
+	ADDQ(Imm(4*turnedLines), to)
+	SUBQ(Imm(1), left)
+	JG(LabelRef(name + "_line"))
+	bitsOf(0xffff, reg.Y4)
+	Label(name + "_step")
+	VMOVDQU(Mem{Base: room}, reg.Y0)
+	VMOVDQU(Mem{Base: room, Disp: 32}, reg.Y1)
+	for part := range 2 {
+		x, y := reg.Y2, reg.Y3
+		if part == 0 {
+			VPAND(reg.Y4, reg.Y0, x)
+			VPAND(reg.Y4, reg.Y1, y)
+		} else {
+			VPSRLD(Imm(16), reg.Y0, x)
+			VPSRLD(Imm(16), reg.Y1, y)
+		}
+		VPACKUSDW(y, x, x)
+		VPERMQ(Imm(0xd8), x, x)
+		VEXTRACTI128(Imm(1), x, reg.X3)
+		VCVTPH2PS(reg.X2, reg.Y2)
+		VCVTPH2PS(reg.X3, reg.Y3)
+		m := Mem{Base: dst}
+		if part == 1 {
+			m.Index, m.Scale = apart, 1
+		}
+		VMOVUPS(reg.Y2, m)
+		m.Disp = 32
+		VMOVUPS(reg.Y3, m)
+	}
+	ADDQ(Imm(4*turnedLines), room)
 	ADDQ(Imm(4*turnedLines), dst)
-	JMP(LabelRef(name + "_step"))
-	Label(name + "_done")
+	SUBQ(Imm(1), steps)
+	JG(LabelRef(name + "_step"))
+	VZEROUPPER()
+	RET()
+}
+
+// scalesK writes scales and minima of the eight groups of 16 blocks of Q4_K or Q5_K, whose first words lie side by side.
+func scalesK() {
+	const name = "turnScalesK"
+	TEXT(name, NOSPLIT, "func(words *byte, scales, minima *float32)")
+	Doc(name + " writes scales and minima of groups; see ScalesK.")
+	Pragma("noescape")
+	words := Load(Param("words"), GP64())
+	scales := Load(Param("scales"), GP64())
+	minima := Load(Param("minima"), GP64())
+	bitsOf(0x3f, reg.Y13)
+	bitsOf(0x0f, reg.Y14)
+	bitsOf(0x30, reg.Y15)
+	bitsOf(1<<31, reg.Y12)
+	bitsOf(0xffff, reg.Y11)
+	for lines := 0; lines < turnedLines; lines += 8 {
+		word := func(n int) Mem { return Mem{Base: words, Disp: 4*turnedLines*n + 4*lines} }
+		for n := range 4 {
+			VMOVDQU(word(n), ymm(n))
+		}
+		d, least := reg.Y4, reg.Y5
+		VPSRLD(Imm(16), reg.Y0, reg.Y5)
+		VPAND(reg.Y11, reg.Y0, reg.Y4)
+		for _, y := range []reg.VecPhysical{d, least} {
+			VPACKUSDW(y, y, y)
+			VPERMQ(Imm(0x08), y, y)
+			VCVTPH2PS(low(y), y)
+		}
+		VXORPS(reg.Y12, least, least)
+		// field moves bits of a word to where they are wanted.
+		field := func(shift int, from, mask, to reg.VecPhysical) {
+			if shift > 0 {
+				VPSRLD(Imm(uint64(shift)), from, to)
+				from = to
+			}
+			VPAND(mask, from, to)
+		}
+		for g := range 8 {
+			for part, to := range []reg.Register{scales, minima} {
+				j := g % 4
+				if g < 4 {
+					field(8*j, ymm(1+part), reg.Y13, reg.Y6)
+				} else {
+					field(8*j+4*part, reg.Y3, reg.Y14, reg.Y6)
+					field(8*j+2, ymm(1+part), reg.Y15, reg.Y7)
+					VPOR(reg.Y7, reg.Y6, reg.Y6)
+				}
+				VCVTDQ2PS(reg.Y6, reg.Y6)
+				VMULPS(ymm(4+part), reg.Y6, reg.Y6)
+				VMOVUPS(reg.Y6, Mem{Base: to, Disp: 4*turnedLines*g + 4*lines})
+			}
+		}
+	}
 	VZEROUPPER()
 	RET()
 }
@@ -368,4 +459,67 @@ func expandQ6K() {
 			}
 		}
 	})
+}
+
+// quads fills a register with four words of 64 bits.
+func quads(y reg.VecPhysical, words ...uint64) {
+	g := GP64()
+	x := []reg.VecPhysical{low(y), reg.X14, reg.X13, reg.X12}
+	for i, w := range words {
+		MOVQ(U64(w), g)
+		VMOVQ(g, x[i])
+	}
+	VPUNPCKLQDQ(x[1], x[0], x[0])
+	VPUNPCKLQDQ(x[3], x[2], x[2])
+	VINSERTI128(Imm(1), x[2], y, y)
+}
+
+// expandQ50 joins half bytes and fifth bits, which are together before them, and takes a number off.
+func expandQ50() {
+	const name = "expandQ50"
+	TEXT(name, NOSPLIT, "func(lines, blocks int, src *byte, stride, size, zero int, dst *byte)")
+	Doc(name + " writes the codes of blocks of Q5_0 or Q5_1 of each line as bytes; see ExpandQ50.")
+	Pragma("noescape")
+	lines := Load(Param("lines"), GP64())
+	src := Load(Param("src"), GP64())
+	stride := Load(Param("stride"), GP64())
+	size := Load(Param("size"), GP64())
+	zero := Load(Param("zero"), GP64())
+	dst := Load(Param("dst"), GP64())
+	quads(reg.Y8, 0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303)
+	quads(reg.Y9, 0x8040201008040201, 0x8040201008040201, 0x8040201008040201, 0x8040201008040201)
+	quads(reg.Y10, 0, 0, 4<<32|4, 4<<32|4)
+	VMOVD(zero.(reg.GPVirtual).As32(), reg.X11)
+	VPBROADCASTB(reg.X11, reg.Y11)
+	bytesOf(0x0f, reg.Y12)
+	bytesOf(0x10, reg.Y13)
+	from, to, blocks := GP64(), GP64(), GP64()
+	Label(name + "_line")
+	SUBQ(Imm(1), lines)
+	JL(LabelRef(name + "_done"))
+	MOVQ(src, from)
+	MOVQ(dst, to)
+	Load(Param("blocks"), blocks)
+	Label(name + "_block")
+	VPBROADCASTD(Mem{Base: from}, reg.Y0)
+	VBROADCASTI128(Mem{Base: from, Disp: 4}, reg.Y1)
+	VPSHUFB(reg.Y8, reg.Y0, reg.Y0)
+	VPAND(reg.Y9, reg.Y0, reg.Y0)
+	VPCMPEQB(reg.Y9, reg.Y0, reg.Y0)
+	VPAND(reg.Y13, reg.Y0, reg.Y0)
+	VPSRLVD(reg.Y10, reg.Y1, reg.Y1)
+	VPAND(reg.Y12, reg.Y1, reg.Y1)
+	VPOR(reg.Y0, reg.Y1, reg.Y1)
+	VPSUBB(reg.Y11, reg.Y1, reg.Y1)
+	VMOVDQU(reg.Y1, Mem{Base: to})
+	ADDQ(size, from)
+	ADDQ(Imm(32), to)
+	SUBQ(Imm(1), blocks)
+	JG(LabelRef(name + "_block"))
+	ADDQ(stride, src)
+	ADDQ(U32(256), dst)
+	JMP(LabelRef(name + "_line"))
+	Label(name + "_done")
+	VZEROUPPER()
+	RET()
 }

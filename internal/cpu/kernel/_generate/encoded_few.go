@@ -96,12 +96,13 @@ func (s set) turnWords() {
 //
 //	c[r][j] = Σ_k a[r][k]·number[k][j] (+ c[r][j], + bias[r] or + bias[j]) for j < 2·lanes
 //
-// Numbers are those of turnCodes. A scale times a code is exact, so that a minimum is added to it in one operation.
+// For each word that is read, or half word, what lies ahead, jump bytes further each time, is fetched into the cache. Numbers are
+// those of turnCodes. A scale times a code is exact, so that a minimum is added to it in one operation.
 func (s set) codes(rows int, nibbles bool, ends ending) {
 	name := fmt.Sprintf("codes%s%s%sx%d", s.name, map[bool]string{true: "n"}[nibbles], []string{"", "min", "f16", "bf16"}[ends], rows)
 	label := func(l string) string { return l + "_" + name }
 	TEXT(name, NOSPLIT, "func(steps, words int, src *byte, scales, scales1, minima, minima1 *float32, other int, table *byte, "+
-		"a *float32, lda int, c *float32, ldc int, mode int, bias *float32)")
+		"a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)")
 	Doc(fmt.Sprintf("%s computes %d rows of %d columns; see Codes.", name, rows, 2*s.lanes))
 	Pragma("noescape")
 	x := &codesKernel{set: s, rows: rows, nibbles: nibbles, ends: ends, label: label}
@@ -112,6 +113,7 @@ func (s set) codes(rows int, nibbles bool, ends ending) {
 	a := Load(Param("a"), GP64())
 	lda := Load(Param("lda"), GP64())
 	x.a, x.row = a, linesAt(a, lda, rows)
+	x.ahead, x.jump = Load(Param("ahead"), GP64()), Load(Param("jump"), GP64())
 	for i := range 2 * rows {
 		s.zero(x.acc(i/2, i%2))
 	}
@@ -172,6 +174,7 @@ type codesKernel struct {
 	label   func(string) string
 
 	src, a         reg.Register
+	ahead, jump    reg.Register
 	scales, minima [2]reg.Register
 	row            func(r int) Mem
 }
@@ -214,6 +217,11 @@ func (x *codesKernel) pass(half int) {
 			VMOVDQU32(word(n), x.vector(21+n))
 		}
 	}
+	PREFETCHT1(Mem{Base: x.ahead})
+	if x.lanes == 16 {
+		PREFETCHT1(Mem{Base: x.ahead, Disp: 64})
+	}
+	ADDQ(x.jump, x.ahead)
 	for i := range 4 {
 		for n := range 2 {
 			x.number(x.vector(n), n, i, half, word(n))
