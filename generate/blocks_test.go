@@ -54,6 +54,21 @@ func TestBlocksAreShared(t *testing.T) {
 	}
 }
 
+// TestBlocksOfTwoAtOnce: of two sequences that compute the same beginning at once one's blocks are known, and what follows
+// in the other is found behind them.
+func TestBlocksOfTwoAtOnce(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(20)
+	one := admitted(t, b, text(2*n, 1), 3*n)
+	two := admitted(t, b, text(5*n, 2, one.tokens...), 6*n)
+	one.computed(b)
+	two.computed(b)
+	third := admitted(t, b, text(5*n+1, 3, two.tokens...), 6*n)
+	if want := slices.Concat(one.table[:2], two.table[2:5]); third.cached != 5*n || !slices.Equal(third.table[:5], want) {
+		t.Errorf("%d tokens are there, in blocks %v, want %v", third.cached, third.table, want)
+	}
+}
+
 // TestBlocksAreKept: what nobody uses is found as long as its place was not wanted, and what was used longest ago goes first.
 func TestBlocksAreKept(t *testing.T) {
 	const n = graph.BlockRows

@@ -203,7 +203,13 @@ func TestRecurrentShares(t *testing.T) {
 // TestRecurrentSaved: a text goes on from a file with the same bits; a file that is not whole leaves nothing.
 func TestRecurrentSaved(t *testing.T) {
 	forEachRecurrent(t, func(t *testing.T, model *models.Model) {
-		first := recurrentEngine(t, model, generate.Options{Context: 200})
+		first := recurrentEngine(t, model, generate.Options{Context: 200, Sequences: 3})
+		// What is saved lies behind the states of others.
+		for seed := range 2 {
+			if _, err := first.Generate(t.Context(), generate.Request{Prompt: spread(40, 50+seed), MaxTokens: 20}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
 		prompt := spread(50, 5)
 		got, err := first.Generate(t.Context(), generate.Request{Prompt: prompt, MaxTokens: 20}, nil)
 		if err != nil {
