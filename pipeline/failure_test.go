@@ -133,7 +133,7 @@ func TestStageDies(t *testing.T) {
 func TestOneHead(t *testing.T) {
 	model := open(t, digits)
 	in := inputs(digits, 1)
-	opts := pipeline.Options{Slower: true}
+	opts := pipeline.Options{Slower: true, Wait: time.Millisecond}
 	for range 2 {
 		opts.Stages = append(opts.Stages, serve(t, model, pipeline.StageOptions{}).address)
 	}
@@ -145,6 +145,7 @@ func TestOneHead(t *testing.T) {
 	if _, err := p.Run(t.Context(), in); !errors.Is(err, pipeline.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+	opts.Wait = 0
 	if _, err := pipe(t, model, shapesOf(in), opts).Run(t.Context(), in); err != nil {
 		t.Error(err)
 	}

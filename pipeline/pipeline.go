@@ -53,6 +53,10 @@ type Options struct {
 	// LinkBytes is how many bytes go over a link in a second, for the forecast; 0 is 125e6, a gigabit. LinkSeconds is how long
 	// the first of them takes; 0 is what was measured to each stage.
 	LinkBytes, LinkSeconds float64
+	// Typical are the shapes of a usual pass, for the forecast; nil is those of the largest.
+	Typical map[string]tensor.Shape
+	// Wait is how long is waited for a stage that computes for another head, which may be about to leave; 0 is 5 seconds.
+	Wait time.Duration
 	// Slower lets a pipeline run though one of the machines would be faster by itself; else [*SlowerError] is returned.
 	Slower bool
 }
@@ -139,6 +143,12 @@ func Open(ctx context.Context, model *models.Model, shapes map[string]tensor.Sha
 	if opts.Patience == 0 {
 		opts.Patience = 5 * time.Minute
 	}
+	if opts.Wait == 0 {
+		opts.Wait = 5 * time.Second
+	}
+	if opts.Typical == nil {
+		opts.Typical = shapes
+	}
 	if opts.LinkBytes == 0 {
 		opts.LinkBytes = defaultLinkBytes
 	}
@@ -158,7 +168,7 @@ func Open(ctx context.Context, model *models.Model, shapes map[string]tensor.Sha
 	if err := p.dial(ctx, files); err != nil {
 		return nil, err
 	}
-	if p.plan, err = p.divide(ctx, shapes); err != nil {
+	if p.plan, err = p.divide(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.openStages(ctx, files, shapes); err != nil {
@@ -181,11 +191,9 @@ func (p *Pipeline) dial(ctx context.Context, files string) error {
 		one := &peer{address: address, link: l, answers: make(chan *answer, 1)}
 		p.peers = append(p.peers, one)
 		p.readers.Go(func() { p.read(i, one) })
-		begin := time.Now()
-		if one.said, err = p.ask(ctx, i, ask{}); err != nil {
+		if err := p.meet(ctx, i); err != nil {
 			return err
 		}
-		one.seconds = time.Since(begin).Seconds()
 		switch {
 		case one.said.Files != files:
 			return p.stageError(i, fmt.Errorf("%w: other files", ErrModel))
@@ -194,6 +202,23 @@ func (p *Pipeline) dial(ctx context.Context, files string) error {
 		}
 	}
 	return nil
+}
+
+// meet asks a stage who it is, again for a while where it computes for another head.
+func (p *Pipeline) meet(ctx context.Context, i int) (err error) {
+	one, until := p.peers[i], time.Now().Add(p.opts.Wait)
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		begin := time.Now()
+		if one.said, err = p.ask(ctx, i, ask{}); err != nil || !one.said.Busy || begin.After(until) {
+			one.seconds = time.Since(begin).Seconds()
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // stageError is an error of a stage, or the one that ended the pipeline before.
@@ -238,7 +263,9 @@ func (p *Pipeline) openStages(ctx context.Context, files string, shapes map[stri
 		if said.Forecast == nil {
 			return p.stageError(i, &ProtocolError{"no forecast"})
 		}
-		p.plan.Stages[i].Forecast = *said.Forecast
+		part := &p.plan.Stages[i] // what the largest pass takes, in the time of a usual one
+		part.Forecast.WeightBytes, part.Forecast.PeakBytes = said.Forecast.WeightBytes, said.Forecast.PeakBytes
+		part.Forecast.MovedBytes, part.Forecast.BufferBytes = said.Forecast.MovedBytes, said.Forecast.BufferBytes
 	}
 	return nil
 }
@@ -320,6 +347,9 @@ func (p *Pipeline) checkLayout(i int, l *layout, before []*layout) error {
 	}
 	return nil
 }
+
+// Passes returns how many passes are to be under way at once, so that all stages are busy.
+func (p *Pipeline) Passes() int { return p.opts.Window }
 
 // Plan returns how the model is divided, and what that is expected to take.
 func (p *Pipeline) Plan() *Plan { return p.plan }

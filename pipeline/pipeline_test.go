@@ -107,22 +107,19 @@ func serve(t testing.TB, model *models.Model, opts pipeline.StageOptions) served
 	return served{listener.Addr().String(), stop}
 }
 
-// pipe opens a pipeline. A stage may still be about to notice that the head before went away.
+// pipe opens a pipeline.
 func pipe(t testing.TB, model *models.Model, shapes map[string]tensor.Shape, opts pipeline.Options) *pipeline.Pipeline {
 	t.Helper()
 	opts.Slower = true
-	for {
-		p, err := pipeline.Open(t.Context(), model, shapes, opts)
-		if errors.Is(err, pipeline.ErrBusy) {
-			time.Sleep(5 * time.Millisecond)
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { p.Close() })
-		return p
+	if opts.Wait == 0 {
+		opts.Wait = time.Minute
 	}
+	p, err := pipeline.Open(t.Context(), model, shapes, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
 }
 
 func alone(t testing.TB, model *models.Model, in runtime.Values) runtime.Values {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
 )
 
 // A Plan says how a model is divided over stages.
@@ -104,7 +103,8 @@ func distance(s graph.Seam, want float64) float64 {
 }
 
 // divide asks the stages what they would take and chooses where the model is divided.
-func (p *Pipeline) divide(ctx context.Context, shapes map[string]tensor.Shape) (*Plan, error) {
+func (p *Pipeline) divide(ctx context.Context) (*Plan, error) {
+	shapes := p.opts.Typical
 	made := &Plan{}
 	var seams []graph.Seam
 	var weights int64
