@@ -89,20 +89,32 @@ type frame struct {
 // keepAlive notices hosts that are gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
+// errPlain says that a connection would leave the host without TLS.
+var errPlain = errors.New("beyond this host stages are reached by TLS alone")
+
+// isLocal reports whether a host is this one.
+func isLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // dial connects to a stage.
 func dial(ctx context.Context, address string, secure *tls.Config, token []byte, as role, patience time.Duration) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
+	host, _, err := net.SplitHostPort(address)
+	if err == nil && secure == nil && !isLocal(host) {
+		err = errPlain
+	}
+	if err != nil {
+		return nil, err
+	}
 	dialer := &net.Dialer{KeepAliveConfig: keepAlive}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	if secure != nil {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
 		config := secure.Clone()
 		if config.ServerName == "" {
 			config.ServerName = host

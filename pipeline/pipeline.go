@@ -17,6 +17,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -125,33 +126,38 @@ type flight struct {
 	done    chan struct{}
 }
 
+// check looks at the options alone.
+func (o *Options) check(stages int) error {
+	switch {
+	case stages < 2:
+		return fmt.Errorf("a pipeline of %d stages: two are the least", stages)
+	case o.At != nil && len(o.At) != stages-1:
+		return fmt.Errorf("%d places to divide a model over %d stages", len(o.At), stages)
+	case o.Window < 0 || o.Window > maxWindow:
+		return fmt.Errorf("%d passes under way: 1 to %d are possible", o.Window, maxWindow)
+	case !(o.LinkBytes >= 0) || !(o.LinkSeconds >= 0):
+		return fmt.Errorf("a link of %v bytes a second after %v seconds", o.LinkBytes, o.LinkSeconds)
+	}
+	return nil
+}
+
+// settle puts the defaults in their places.
+func (o *Options) settle(stages int, shapes map[string]tensor.Shape) {
+	o.Window = cmp.Or(o.Window, min(stages+1, maxWindow))
+	o.Patience, o.Wait = cmp.Or(o.Patience, 5*time.Minute), cmp.Or(o.Wait, 5*time.Second)
+	o.LinkBytes = cmp.Or(o.LinkBytes, defaultLinkBytes)
+	if o.Typical == nil {
+		o.Typical = shapes
+	}
+}
+
 // Open connects to stages, divides the model over them for inputs of these shapes, the largest that there will be, and
 // has them get ready. The checkpoint must stay open until the pipeline is closed, but no weight is read here.
 func Open(ctx context.Context, model *models.Model, shapes map[string]tensor.Shape, opts Options) (_ *Pipeline, err error) {
-	n := len(opts.Stages)
-	switch {
-	case n < 2:
-		return nil, fmt.Errorf("a pipeline of %d stages: two are the least", n)
-	case opts.At != nil && len(opts.At) != n-1:
-		return nil, fmt.Errorf("%d places to divide a model over %d stages", len(opts.At), n)
-	case opts.Window < 0 || opts.Window > maxWindow:
-		return nil, fmt.Errorf("%d passes under way: 1 to %d are possible", opts.Window, maxWindow)
+	if err := opts.check(len(opts.Stages)); err != nil {
+		return nil, err
 	}
-	if opts.Window == 0 {
-		opts.Window = min(n+1, maxWindow)
-	}
-	if opts.Patience == 0 {
-		opts.Patience = 5 * time.Minute
-	}
-	if opts.Wait == 0 {
-		opts.Wait = 5 * time.Second
-	}
-	if opts.Typical == nil {
-		opts.Typical = shapes
-	}
-	if opts.LinkBytes == 0 {
-		opts.LinkBytes = defaultLinkBytes
-	}
+	opts.settle(len(opts.Stages), shapes)
 	p := &Pipeline{
 		opts: opts, window: make(chan struct{}, opts.Window), closing: make(chan struct{}),
 		flights: make(map[uint64]*flight), layouts: make(map[string][]*layout),
@@ -252,7 +258,8 @@ func (p *Pipeline) openStages(ctx context.Context, files string, shapes map[stri
 	name := make([]byte, 16)
 	rand.Read(name)
 	for i := len(p.peers) - 1; i >= 0; i-- {
-		open := &openAsk{rangeAsk: p.rangeOf(i, shapes), Run: fmt.Sprintf("%x", name), Files: files, First: i == 0}
+		r := p.plan.rangeOf(i)
+		open := &openAsk{rangeAsk: rangeAsk{From: r.From, To: r.To, Shapes: shapes, Steps: stepsOf(p.opts.Steps), Window: p.opts.Window}, Run: fmt.Sprintf("%x", name), Files: files, First: i == 0}
 		if i < len(p.peers)-1 {
 			open.Next = p.opts.Stages[i+1]
 		}
@@ -270,16 +277,16 @@ func (p *Pipeline) openStages(ctx context.Context, files string, shapes map[stri
 	return nil
 }
 
-// rangeOf is what a stage is asked to compute.
-func (p *Pipeline) rangeOf(i int, shapes map[string]tensor.Shape) rangeAsk {
-	r := rangeAsk{Shapes: shapes, Steps: stepsOf(p.opts.Steps), Window: p.opts.Window}
-	if i > 0 {
-		r.From = p.plan.Stages[i].From
+// divide asks the stages what they would take.
+func (p *Pipeline) divide(ctx context.Context) (*Plan, error) {
+	d := &dividing{opts: p.opts, forecast: func(ctx context.Context, i int, r *rangeAsk) (*answer, error) {
+		return p.ask(ctx, i, ask{Forecast: r})
+	}}
+	for _, one := range p.peers {
+		d.names, d.memories = append(d.names, one.address), append(d.memories, one.said.BudgetBytes)
+		d.seconds = append(d.seconds, cmp.Or(p.opts.LinkSeconds, one.seconds/2))
 	}
-	if i < len(p.peers)-1 {
-		r.To = p.plan.Stages[i+1].From
-	}
-	return r
+	return d.divide(ctx)
 }
 
 // stepsOf is how steps are said to a stage.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"math"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A Plan says how a model is divided over stages.
@@ -63,56 +66,104 @@ func (e *SlowerError) Error() string {
 }
 
 // Divide chooses where a model is divided over machines with so much memory, in order: each gets weights in proportion to
-// its memory, as nearly as the places allow at which few bytes cross. It returns nil where there are too few places.
+// its memory, but for a little, by which fewer bytes cross. It returns nil where there are too few places.
 func Divide(seams []graph.Seam, weightBytes int64, memoryBytes []int64) []graph.Seam {
 	if len(memoryBytes) < 2 || len(seams) < len(memoryBytes)-1 {
 		return nil
 	}
-	least := seams[0].Bytes
 	var total float64
-	for _, s := range seams {
-		least = min(least, s.Bytes)
-	}
 	for _, m := range memoryBytes {
 		total += float64(max(m, 1))
 	}
-	narrow := slices.DeleteFunc(slices.Clone(seams), func(s graph.Seam) bool { return s.Bytes > 4*max(least, 1) })
-	if len(narrow) < len(memoryBytes)-1 {
-		narrow = seams
-	}
+	little := float64(weightBytes) / float64(16*len(memoryBytes))
 	var chosen []graph.Seam
 	share, next := 0.0, 0
 	for i := range len(memoryBytes) - 1 {
 		share += float64(max(memoryBytes[i], 1)) / total
-		want := share * float64(weightBytes)
 		left := len(memoryBytes) - 2 - i // places that those behind need
-		best := next
-		for k := next; k < len(narrow)-left; k++ {
-			if distance(narrow[k], want) < distance(narrow[best], want) {
-				best = k
-			}
-		}
-		chosen = append(chosen, narrow[best])
-		next = best + 1
+		best := narrowest(seams[next:len(seams)-left], share*float64(weightBytes), little)
+		chosen = append(chosen, seams[next+best])
+		next += best + 1
 	}
 	return chosen
 }
 
-func distance(s graph.Seam, want float64) float64 {
-	return max(float64(s.WeightBytes)-want, want-float64(s.WeightBytes))
+// narrowest returns the place at which the fewest bytes cross of those that are hardly farther from what is wanted than
+// the nearest one, of equals the nearest.
+func narrowest(seams []graph.Seam, want, little float64) int {
+	away := func(s graph.Seam) float64 { return math.Abs(float64(s.WeightBytes) - want) }
+	near := math.Inf(1)
+	for _, s := range seams {
+		near = min(near, away(s))
+	}
+	best := -1
+	for i, s := range seams {
+		if away(s) > near+little {
+			continue
+		}
+		if best < 0 || s.Bytes < seams[best].Bytes || s.Bytes == seams[best].Bytes && away(s) < away(seams[best]) {
+			best = i
+		}
+	}
+	return best
 }
 
-// divide asks the stages what they would take and chooses where the model is divided.
-func (p *Pipeline) divide(ctx context.Context) (*Plan, error) {
-	shapes := p.opts.Typical
+// A Machine is one that a plan is for.
+type Machine struct {
+	Name        string
+	MemoryBytes int64
+}
+
+// PlanMachines divides a model over machines that need not be there: of this one's kind, with so much memory. What the
+// links between them give is in the options, as are the shapes of a usual pass.
+func PlanMachines(
+	ctx context.Context, model *models.Model, shapes map[string]tensor.Shape, machines []Machine, session runtime.Options, opts Options,
+) (*Plan, error) {
+	d := &dividing{opts: opts}
+	d.opts.settle(len(machines), shapes)
+	var stages []*Stage
+	for _, m := range machines {
+		session.Memory, session.MemoryShare = m.MemoryBytes, 0
+		stages = append(stages, &Stage{model: model, opts: StageOptions{Session: session}})
+		d.names, d.memories = append(d.names, m.Name), append(d.memories, m.MemoryBytes)
+		d.seconds = append(d.seconds, d.opts.LinkSeconds)
+	}
+	d.forecast = func(ctx context.Context, i int, ask *rangeAsk) (*answer, error) {
+		said, err := stages[i].forecast(ctx, ask)
+		if err != nil {
+			err = &StageError{Stage: i, Address: machines[i].Name, Err: err}
+		}
+		return said, err
+	}
+	if err := d.opts.check(len(machines)); err != nil {
+		return nil, err
+	}
+	return d.divide(ctx)
+}
+
+// A dividing is what dividing a model asks of machines.
+type dividing struct {
+	opts     Options
+	names    []string
+	memories []int64
+	// seconds is how long the first byte takes to a machine.
+	seconds  []float64
+	forecast func(ctx context.Context, i int, ask *rangeAsk) (*answer, error)
+}
+
+// ask is what a range is asked with.
+func (d *dividing) ask(r graph.Range) *rangeAsk {
+	return &rangeAsk{From: r.From, To: r.To, Shapes: d.opts.Typical, Steps: stepsOf(d.opts.Steps), Window: d.opts.Window}
+}
+
+// divide asks machines what they would take and chooses where the model is divided.
+func (d *dividing) divide(ctx context.Context) (*Plan, error) {
 	made := &Plan{}
 	var seams []graph.Seam
 	var weights int64
-	memories := make([]int64, len(p.peers))
-	for i, one := range p.peers {
-		memories[i] = one.said.BudgetBytes
-		made.Stages = append(made.Stages, Part{Address: one.address, MemoryBytes: memories[i]})
-		said, err := p.ask(ctx, i, ask{Forecast: &rangeAsk{Shapes: shapes, Steps: stepsOf(p.opts.Steps), Window: p.opts.Window}})
+	for i, name := range d.names {
+		made.Stages = append(made.Stages, Part{Address: name, MemoryBytes: d.memories[i]})
+		said, err := d.forecast(ctx, i, d.ask(graph.Range{}))
 		var full *plan.CapacityError
 		if err != nil && !errors.As(err, &full) {
 			return nil, err
@@ -121,43 +172,47 @@ func (p *Pipeline) divide(ctx context.Context) (*Plan, error) {
 			seams, weights = said.Seams, said.WeightBytes
 		}
 		if f := said.Forecast; err == nil && f != nil && (made.Alone == nil || f.Seconds < made.Alone.Seconds) {
-			made.Alone, made.AloneAddress = f, one.address
+			made.Alone, made.AloneAddress = f, name
 		}
 	}
-	at := p.opts.At
+	at := d.opts.At
 	if at == nil {
-		for _, s := range Divide(seams, weights, memories) {
+		for _, s := range Divide(seams, weights, d.memories) {
 			at = append(at, s.Module)
 		}
 		if at == nil {
-			return nil, fmt.Errorf("%w: a model with %d places to divide it, over %d stages", graph.ErrUnsupported, len(seams), len(p.peers))
+			return nil, fmt.Errorf("%w: a model with %d places to divide it, over %d stages", graph.ErrUnsupported, len(seams), len(d.names))
 		}
 	}
 	for i, module := range at {
 		made.Stages[i+1].From = module
 	}
-	p.plan = made
-	for i := range p.peers {
-		r := p.rangeOf(i, shapes)
-		said, err := p.ask(ctx, i, ask{Forecast: &r})
+	for i := range made.Stages {
+		said, err := d.forecast(ctx, i, d.ask(made.rangeOf(i)))
 		if err != nil {
 			return nil, err
 		}
 		if said.Forecast == nil {
-			return nil, p.stageError(i, &ProtocolError{"no forecast"})
+			return nil, &StageError{i, d.names[i], &ProtocolError{"no forecast"}}
 		}
 		part := &made.Stages[i]
-		part.Forecast, part.HopBytes = *said.Forecast, said.Forecast.AfterBytes
-		if i < len(p.peers)-1 {
-			latency := p.opts.LinkSeconds
-			if latency == 0 {
-				latency = p.peers[i+1].seconds / 2
-			}
-			part.HopSeconds = latency + float64(part.HopBytes)/p.opts.LinkBytes
+		part.Forecast = *said.Forecast
+		if i < len(made.Stages)-1 {
+			part.HopBytes = said.Forecast.AfterBytes
+			part.HopSeconds = d.seconds[i+1] + float64(part.HopBytes)/d.opts.LinkBytes
 		}
 	}
-	if made.Alone != nil && made.Alone.Seconds < made.PassSeconds() && !p.opts.Slower {
+	if made.Alone != nil && made.Alone.Seconds < made.PassSeconds() && !d.opts.Slower {
 		return nil, &SlowerError{made.AloneAddress, made.Alone.Seconds, made.PassSeconds()}
 	}
 	return made, nil
+}
+
+// rangeOf is the range of a stage.
+func (p *Plan) rangeOf(i int) graph.Range {
+	r := graph.Range{From: p.Stages[i].From}
+	if i < len(p.Stages)-1 {
+		r.To = p.Stages[i+1].From
+	}
+	return r
 }
