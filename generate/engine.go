@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -56,6 +57,9 @@ type Options struct {
 	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
 	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
 	Draft *models.Model
+	// Remote, where it is not nil, begins what runs the passes in place of a session of this process: package pipeline.
+	// Session then only plans, nothing is guessed ahead unless Speculate says how far, and nothing can be saved.
+	Remote func(ctx context.Context, m RemoteModel) (Remote, error)
 }
 
 // The defaults.
@@ -71,6 +75,9 @@ const (
 // engine was closed.
 type Engine struct {
 	session *runtime.Session
+	// remote runs the passes in its place, nil where it does; landed are those that are over.
+	remote  Remote
+	landed  chan *pass
 	model   *models.Model
 	// whole is the model with the caches of all modules in one order, where those with a window have another.
 	whole   *models.Model
@@ -279,8 +286,26 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 			e.opts.Session.Memory, e.opts.Session.MemoryShare = max(budget-e.draft.bytes, 1), 0
 		}
 	}
-	if e.session, err = runtime.Start(ctx, steps, e.opts.Session); err != nil {
+	if err = e.startSession(ctx, model, models.StepOptions{
+		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, States: states,
+	}); err != nil {
 		return nil, err
+	}
+	e.stopped, e.stop = context.WithCancel(context.Background())
+	go e.loop()
+	return e, nil
+}
+
+// startSession begins what runs the passes: a session, or what is elsewhere.
+func (e *Engine) startSession(ctx context.Context, whole *models.Model, steps models.StepOptions) (err error) {
+	if e.opts.Remote != nil {
+		if err := e.checkRemote(); err != nil {
+			return err
+		}
+		e.opts.Session = runtime.Options{PlanOnly: true, Mode: plan.Resident, Memory: math.MaxInt64 / 4}
+	}
+	if e.session, err = runtime.Start(ctx, e.model, e.opts.Session); err != nil {
+		return err
 	}
 	p, err := e.largest(ctx, e.session)
 	if err == nil {
@@ -289,16 +314,17 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 			err = &RequestError{"Draft", fmt.Sprintf("a model of %d tokens, and the other has %d", d.vocabulary, e.vocabulary)}
 		}
 	}
+	if err == nil && e.opts.Remote != nil {
+		err = e.startRemote(ctx, whole, steps)
+	}
 	if err != nil {
 		e.session.Close()
-		return nil, err
+		return err
 	}
-	if len(p.Experts) > 0 && opts.Speculate == 0 { // each row more needs other experts, which are read: guessing costs more than it gives
+	if len(p.Experts) > 0 && e.opts.Speculate == 0 { // each row more needs other experts, which are read: guessing costs more than it gives
 		e.ahead.limit = 0
 	}
-	e.stopped, e.stop = context.WithCancel(context.Background())
-	go e.loop()
-	return e, nil
+	return nil
 }
 
 // largest plans the largest pass, which takes what the engine takes: nothing is found out later. The weights that stay
@@ -407,6 +433,9 @@ func (e *Engine) Close() error {
 	e.stop()
 	<-e.done
 	err := e.session.Close()
+	if e.remote != nil {
+		err = cmp.Or(err, e.remote.Close())
+	}
 	if e.draft != nil {
 		err = cmp.Or(err, e.draft.session.Close())
 	}

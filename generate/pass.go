@@ -20,6 +20,10 @@ func (e *Engine) loop() {
 			s.end("", ErrClosed)
 		}
 	}()
+	if e.remote != nil {
+		e.loopRemote()
+		return
+	}
 	for {
 		if !e.gather() {
 			return
@@ -88,7 +92,7 @@ func (e *Engine) gather() bool {
 func (e *Engine) alive(list []*sequence) []*sequence {
 	kept := list[:0]
 	for _, s := range list {
-		if s.ctx.Err() == nil {
+		if s.ctx.Err() == nil || s.flying { // what is under way is still written to its blocks
 			kept = append(kept, s)
 			continue
 		}
@@ -150,6 +154,9 @@ type pass struct {
 	logits []float32
 	// parts are the sequences of the pass.
 	parts []part
+	// rows is how many rows they have together, and err what became of a pass that runs elsewhere.
+	rows int
+	err  error
 }
 
 // A part is what a pass has of a sequence: so many rows of its tokens, and rows for tokens that are guessed to follow.
@@ -181,24 +188,41 @@ func (e *Engine) step(ctx context.Context) error {
 		return err
 	}
 	p := &e.pass
+	if err := e.compose(ctx, p, len(e.running)); err != nil || p.rows == 0 { // all wait for their sources
+		return err
+	}
+	begin := time.Now()
+	if err := e.run(ctx, p.rows); err != nil {
+		e.abandon(p.parts)
+		return err
+	}
+	if n := len(p.in.tokens); n == len(p.in.wanted) {
+		e.ahead.took(n, time.Since(begin))
+	}
+	return e.choose(p)
+}
+
+// compose says which rows a pass has: of most sequences at most, none of which is in a pass that is under way.
+func (e *Engine) compose(ctx context.Context, p *pass, most int) error {
 	p.parts = p.parts[:0]
 	rows := 0
+	ready := func(s *sequence) bool { return s.ready() && !s.flying && rows < e.rows && len(p.parts) < most }
 	// Who writes has one row; what room is left is for prompts, the first come first.
 	for _, s := range e.running {
-		if s.ready() && s.cached+1 == len(s.tokens) && rows < e.rows {
+		if ready(s) && s.cached+1 == len(s.tokens) {
 			p.parts = append(p.parts, part{s: s, rows: 1})
 			rows++
 		}
 	}
 	writing := rows
 	for _, s := range e.running {
-		if left := len(s.tokens) - s.cached; s.ready() && left > 1 && rows < e.rows {
+		if left := len(s.tokens) - s.cached; ready(s) && left > 1 {
 			n := min(left, e.rows-rows)
 			p.parts = append(p.parts, part{s: s, rows: n})
 			rows += n
 		}
 	}
-	if rows == 0 { // all wait for their sources
+	if p.rows = rows; rows == 0 {
 		return nil
 	}
 	if rows == writing { // there are guesses in passes without prompts only, which have rows enough
@@ -207,7 +231,7 @@ func (e *Engine) step(ctx context.Context) error {
 		}
 		e.allot(p.parts)
 		for _, part := range p.parts {
-			rows += len(part.guesses)
+			p.rows += len(part.guesses)
 		}
 	} else {
 		e.allot(p.parts)
@@ -217,20 +241,17 @@ func (e *Engine) step(ctx context.Context) error {
 			w.slide(part.s, part.rows+len(part.guesses))
 		}
 	}
-	begin := time.Now()
-	if err := e.run(ctx, rows); err != nil {
-		e.abandon(p.parts)
-		return err
-	}
-	if n := len(p.in.tokens); n == len(p.in.wanted) {
-		e.ahead.took(n, time.Since(begin))
-	}
-	return e.choose(rows, p.logits)
+	return nil
 }
 
 // run runs a pass of the parts, which have so many rows together.
 func (e *Engine) run(ctx context.Context, rows int) error {
-	p := &e.pass
+	in, out := e.fill(&e.pass, rows)
+	return e.session.RunInto(ctx, in, out)
+}
+
+// fill makes the inputs of a pass and the place for its output.
+func (e *Engine) fill(p *pass, rows int) (in, out runtime.Values) {
 	p.in.begin(rows)
 	for k := range p.parts {
 		part := &p.parts[k]
@@ -241,13 +262,13 @@ func (e *Engine) run(ctx context.Context, rows int) error {
 			p.in.add(row{s, at, part.token(i), e.lengthFor(s, at), from, to}, i >= part.rows-1 && part.chooses())
 		}
 	}
-	in := p.in.values()
+	in = p.in.values()
 	m := len(p.in.wanted)
 	if cap(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
 	p.logits = p.logits[:m*e.vocabulary]
-	return e.session.RunInto(ctx, in, runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)})
+	return in, runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)}
 }
 
 // lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
@@ -261,11 +282,12 @@ func (e *Engine) lengthFor(s *sequence, position int) int {
 }
 
 // choose chooses tokens for each sequence whose logits there are.
-func (e *Engine) choose(rows int, logits []float32) error {
-	e.count(1, rows, 0)
+func (e *Engine) choose(p *pass) error {
+	e.count(1, p.rows, 0)
 	written := 0
-	for k := range e.pass.parts {
-		part := &e.pass.parts[k]
+	logits := p.logits
+	for k := range p.parts {
+		part := &p.parts[k]
 		s := part.s
 		s.passes++
 		if !part.chooses() {

@@ -114,6 +114,8 @@ type sequence struct {
 	cached int
 	// most is how many tokens there may be in all.
 	most int
+	// flying says that it is in a pass that is under way elsewhere.
+	flying bool
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int

@@ -463,6 +463,9 @@ func (e *Engine) keeps(ctx context.Context) (*kept, error) {
 	if e.kept != nil {
 		return e.kept, nil
 	}
+	if e.remote != nil {
+		return nil, &models.UnsupportedError{What: "saving keys and values that lie on other machines", Hint: "write again"}
+	}
 	if e.source > 0 {
 		return nil, &models.UnsupportedError{What: "saving the keys and values of a model that reads a source", Hint: "keep the source, and write again"}
 	}

@@ -3,6 +3,8 @@ package graph
 import (
 	"crypto/sha256"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -298,12 +300,13 @@ func (c *sectioning) operand(o Operand) Operand {
 	return o
 }
 
-// digest hashes what each op is, what it reads and what it writes.
+// digest hashes what each op is, what it reads and what it writes, and all constants.
 func (g *Graph) digest() (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		fmt.Fprintf(h, "%q %q %d", op.Kind, op.Path, op.Out)
+		writeAttrs(h, op.Attrs)
 		for _, o := range op.In {
 			fmt.Fprintf(h, " %d %v", o.Value, o.Layout)
 		}
@@ -311,10 +314,26 @@ func (g *Graph) digest() (sum [sha256.Size]byte) {
 	}
 	for i := range g.Values {
 		v := &g.Values[i]
-		fmt.Fprintf(h, "%v %v %v\n", v.Role, v.DType, v.Shape)
+		fmt.Fprintf(h, "%v %v %v %q %d\n", v.Role, v.DType, v.Shape, v.Weight.Name, len(v.Const))
+		h.Write(v.Const)
 	}
 	h.Sum(sum[:0])
 	return sum
+}
+
+// writeAttrs writes attributes in the order of their names. Those of a device's own, which follow from others, are left out.
+func writeAttrs(w io.Writer, a Attrs) {
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		switch v := a[name].(type) {
+		case int, []int, float64, bool, string, tensor.DType:
+			fmt.Fprintf(w, " %s=%v", name, v)
+		case Program:
+			for _, i := range v {
+				fmt.Fprintf(w, " %s %v", i.Kind, i.Args)
+				writeAttrs(w, i.Attrs)
+			}
+		}
+	}
 }
 
 // A Seam is a place where a graph can be divided: before the first op of a module.
@@ -325,10 +344,10 @@ type Seam struct {
 }
 
 // Seams returns the places where a graph can be divided, in order: the first op of each module, of those that begin with the
-// same op the outermost. It is nil where the graph cannot be divided.
-func (g *Graph) Seams() []Seam {
+// same op the outermost; and how many bytes of weights all ops read. There are none where the graph cannot be divided.
+func (g *Graph) Seams() (seams []Seam, weightBytes int64) {
 	if g.divisible() != nil {
-		return nil
+		return nil, 0
 	}
 	last := make(map[ValueID]int)
 	guarded := make(map[ValueID]bool)
@@ -340,14 +359,12 @@ func (g *Graph) Seams() []Seam {
 	}
 	seen := make(map[string]bool)
 	read := make(map[ValueID]bool)
-	var seams []Seam
 	var live []ValueID
-	var weights int64
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		live = slices.DeleteFunc(live, func(id ValueID) bool { return last[id] < i })
 		if module := begins(op.Path, seen); i > 0 && module != "" {
-			seam := Seam{Module: module, WeightBytes: weights}
+			seam := Seam{Module: module, WeightBytes: weightBytes}
 			whole := true
 			for _, id := range live {
 				seam.Bytes += g.Values[id].Bytes()
@@ -360,7 +377,7 @@ func (g *Graph) Seams() []Seam {
 		op.eachRead(func(o Operand) {
 			if v := &g.Values[o.Value]; v.Role == Weight && !read[o.Value] {
 				read[o.Value] = true
-				weights += v.Bytes()
+				weightBytes += v.Bytes()
 			}
 		})
 		for _, id := range op.Out {
@@ -369,7 +386,7 @@ func (g *Graph) Seams() []Seam {
 			}
 		}
 	}
-	return seams
+	return seams, weightBytes
 }
 
 // begins returns the outermost module of a path that no op before belongs to, "" where there is none, and notes them all.

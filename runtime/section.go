@@ -99,22 +99,23 @@ func (p *program) refusal(in Values) error {
 }
 
 // Seams returns where the model can be divided into ranges for inputs of these shapes, in order, as the session's device
-// computes it; none where it cannot be.
-func (s *Session) Seams(ctx context.Context, shapes map[string]tensor.Shape) ([]graph.Seam, error) {
+// computes it, and how many bytes of weights it reads; none where it cannot be.
+func (s *Session) Seams(ctx context.Context, shapes map[string]tensor.Shape) (list []graph.Seam, weightBytes int64, err error) {
 	if err := s.wait(ctx, "seams"); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer s.release()
 	if s.opts.Range != (graph.Range{}) {
-		return nil, ErrRange
+		return nil, 0, ErrRange
 	}
 	g, err := s.model.GraphOf(ctx, models.Call{Inputs: shapes})
 	if err != nil {
-		return nil, fmt.Errorf("seams: %w", err)
+		return nil, 0, fmt.Errorf("seams: %w", err)
 	}
 	p, err := s.program(ctx, g)
 	if err != nil {
-		return nil, fmt.Errorf("seams: %w", err)
+		return nil, 0, fmt.Errorf("seams: %w", err)
 	}
-	return p.graph.Seams(), nil
+	list, weightBytes = p.graph.Seams()
+	return list, weightBytes, nil
 }

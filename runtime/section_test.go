@@ -88,7 +88,7 @@ func compareRanges(t *testing.T, model *models.Model, in optimem.Values, opts op
 	for name, v := range in {
 		shapes[name] = v.Layout.Shape
 	}
-	seams, err := s.Seams(t.Context(), shapes)
+	seams, _, err := s.Seams(t.Context(), shapes)
 	if err != nil || len(seams) == 0 {
 		return false
 	}
@@ -157,7 +157,7 @@ func TestRangeErrors(t *testing.T) {
 	if _, err := whole.Section(t.Context(), shapes); !errors.Is(err, optimem.ErrWhole) {
 		t.Errorf("a section of the whole: %v", err)
 	}
-	seams, err := whole.Seams(t.Context(), shapes)
+	seams, _, err := whole.Seams(t.Context(), shapes)
 	if err != nil || len(seams) == 0 {
 		t.Fatal(seams, err)
 	}

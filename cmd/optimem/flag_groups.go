@@ -19,9 +19,10 @@ const (
 	listenGroup  = "Listening"
 	queueGroup   = "Requests"
 	workGroup    = "Queue of work"
+	stagesGroup  = "Several machines"
 )
 
-var flagGroups = []string{workGroup, listenGroup, queueGroup, inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
+var flagGroups = []string{workGroup, listenGroup, queueGroup, inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, stagesGroup, measureGroup}
 
 // grouped puts flags of a command under a heading.
 func grouped(flags *pflag.FlagSet, heading string, names ...string) {

@@ -13,8 +13,8 @@ func TestFlagsAreGrouped(t *testing.T) {
 	shared := strings.Fields("mode device memory assert-peak host-memory swap swap-folder top-socket capacity max-layer-size arch input shape batch dump precision exact " +
 		"batch-axis preprocess threads seed runs verify json verbose quiet open-memory lora adapter")
 	for command, own := range map[string]string{
-		"run": "output top labels trace snapshot memory-report report-device", "bench": "trace snapshot memory-report report-device",
-		"plan": "context sequences kv trace", "profile": "html depth columns sort every trace snapshot memory-report report-device",
+		"run": "output top labels trace snapshot memory-report report-device stages split-at stage-token tls-ca link even-if-slower", "bench": "trace snapshot memory-report report-device",
+		"plan": "context sequences kv trace machines split-at link link-latency", "profile": "html depth columns sort every trace snapshot memory-report report-device",
 	} {
 		var out, errs bytes.Buffer
 		if code := doMain([]string{command, "--help"}, &out, &errs); code != 0 || errs.Len() > 0 {

@@ -76,6 +76,7 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	grouped(flags, writingGroup, "prompt", "raw", "sound", "language", "task", "batch", "output")
 	g.writingFlags(cmd)
 	g.several.define(cmd)
+	g.stages.define(cmd)
 	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
 	grouped(flags, outputGroup, "logprobs")
 	return cmd
@@ -280,11 +281,16 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 			_ = record.close()
 		}
 	}()
-	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Draft: draft,
-	})
+	far, err := w.remote()
 	if err != nil {
 		return nil, err
+	}
+	engine, err := generate.New(ctx, m.model, generate.Options{
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Draft: draft,
+		Remote: far,
+	})
+	if err != nil {
+		return nil, w.stageFailure(err)
 	}
 	w.tellTop(engine.Session())
 	e := &openEngine{w: w, ckpt: m.ckpt, draft: draftCkpt, writer: generate.NewWriter(w.text, engine), watch: watch, record: record}

@@ -140,7 +140,7 @@ func (c *commandLine) root() *cobra.Command {
 	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.planCommand(), c.runCommand(), c.benchCommand(),
 		c.profileCommand(), c.generateCommand(), c.chatCommand(), c.embedCommand(), c.tokenizeCommand(),
 		c.calibrateCommand(), c.synthCommand(), c.quantizeCommand(), c.packCommand(), c.unpackCommand(),
-		c.devicesCommand(), c.topCommand(), c.versionCommand())
+		c.devicesCommand(), c.stageCommand(), c.topCommand(), c.versionCommand())
 	root.AddCommand(c.networkCommands()...)
 	return root
 }

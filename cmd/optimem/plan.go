@@ -28,14 +28,17 @@ are guesses until 'optimem calibrate' has measured this host.
 powers looks at powers of two only.
 
 With --context or --sequences a language model is planned as generate, chat and serve run it, token by token: what keys
-and values take, and how many tokens a second to expect.`
+and values take, and how many tokens a second to expect.
+
+With --machines the model is divided over machines of this one's kind, as 'optimem run --stages' divides it.`
 
 const planExamples = `  optimem plan model.pt2 --memory 2GiB
   optimem plan model.pt2 --mode page --max-layer-size 1e6
   optimem plan model.pt2 --memory 1GiB --batch auto
   optimem plan model.pt2 --mode chunk --capacity 1e9 --shape x=8,3,224,224
   optimem plan llama/ --memory 6GiB --json
-  optimem plan llama/ --memory 6GiB --context 8192 --sequences 4`
+  optimem plan llama/ --memory 6GiB --context 8192 --sequences 4
+  optimem plan llama/ --context 8192 --machines a=4GiB,b=4GiB --link 1.25e9`
 
 func (c *commandLine) planCommand() *cobra.Command {
 	r := run{commandLine: c, assume: true, dry: true, once: true}
@@ -53,6 +56,9 @@ func (c *commandLine) planCommand() *cobra.Command {
 			if err := r.checkSteps(); err != nil {
 				return err
 			}
+			if r.stages.machines != "" {
+				return r.place(r.planMachines(cmd.Context()))
+			}
 			if r.stepwise() {
 				return r.place(r.planSteps(cmd.Context()))
 			}
@@ -61,6 +67,7 @@ func (c *commandLine) planCommand() *cobra.Command {
 	}
 	r.shareFlags(cmd, 1)
 	r.stepsFlags(cmd)
+	r.stages.defineMachines(cmd)
 	r.noOutputs(cmd)
 	return cmd
 }

@@ -123,12 +123,16 @@ func (c *commandLine) runCommand() *cobra.Command {
 			if err := r.check(); err != nil {
 				return err
 			}
+			if r.stages.list != "" {
+				return r.place(r.runOverStages(cmd.Context()))
+			}
 			return r.place(r.traced(cmd.Context(), r.run))
 		}),
 	}
 	r.outputFlags(cmd)
 	r.shareFlags(cmd, 1)
 	r.recordFlags(cmd)
+	r.stages.define(cmd)
 	return cmd
 }
 

@@ -44,6 +44,8 @@ type modelFlags struct {
 	runs       int
 	threads    int
 	seed       uint64
+	// stages says which machines compute, for run, generate and plan.
+	stages stagesFlags
 	// steps is for plan only.
 	steps          stepsFlags
 	asJSON         bool

@@ -104,7 +104,7 @@ var diagram = map[string][]string{
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "plan/slots", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
-		"serve/otlp", "quantize", "quantize/moments", "pack", "storage/packed", "perplexity", "work",
+		"serve/otlp", "quantize", "quantize/moments", "pack", "storage/packed", "perplexity", "work", "pipeline",
 		"cmd/optimem/internal/...",
 	},
 	"cmd/optimem/internal/listing": {
@@ -137,6 +137,9 @@ var diagram = map[string][]string{
 
 	// Work for many machines.
 	"work": {"serve", "generate", "embed", "runtime", "loader", "tensor", "internal/npy"},
+
+	// One model over many machines.
+	"pipeline": {"runtime", "models", "plan", "graph", "tensor"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
@@ -204,10 +207,10 @@ var standard = map[string][]string{
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
-	"net":      {"examples/...", "cmd/...", "top", "serve", "work"},
+	"net":      {"examples/...", "cmd/...", "top", "serve", "work", "pipeline"},
 	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/...", "benchmarks/serve"},
 	"log":      {"cmd/...", "examples/..."},
-	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/...", "work"},
+	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/...", "work", "pipeline"},
 	"testing":  {"device/devicetest", "cuda/sim"},
 	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
 	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/...", "serve/internal/inference/gen_inference.pb.go"},

@@ -1,0 +1,54 @@
+package pipeline
+
+import (
+	"bufio"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Greet begins a connection as a head does that has no token.
+func Greet(t testing.TB, conn net.Conn) {
+	t.Helper()
+	l := &link{conn: conn, in: bufio.NewReader(conn), patience: time.Minute}
+	if err := l.greet(nil, asHead); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// OpenLast opens the last range of a model at a stage, waits for a head before to be gone, and returns the connection.
+func OpenLast(t testing.TB, address string, model *models.Model, shapes map[string]tensor.Shape, from string) net.Conn {
+	t.Helper()
+	files, err := Identity(t.Context(), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := dial(t.Context(), address, nil, nil, asHead, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		err := l.sendJSON(kindAsk, 0, ask{Open: &openAsk{rangeAsk{From: from, Shapes: shapes, Window: 2}, "0123456789abcdef", files, false, ""}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := l.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said answer
+		if err := l.readJSON(f, &said); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case said.Error == nil:
+			return l.conn
+		case said.Error.Code != "busy":
+			t.Fatal(said.Error.Msg)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
