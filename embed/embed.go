@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/optimem/optimem/models"
@@ -39,6 +41,8 @@ type Embedder struct {
 	// pooled is how many numbers a vector has after pooling, dim how many it has in the end.
 	pooled, dim int
 	line        line
+	// paged says that passes bring weights: fewer passes are better then than less padding.
+	paged atomic.Bool
 }
 
 // A Request is texts whose vectors are wanted.
@@ -230,6 +234,8 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 type encoded struct {
 	index int
 	ids   []uint32
+	// of is whose it is, once it waits for the model.
+	of *job
 }
 
 // tokens are those of a text that count, and whether it was cut.
@@ -286,6 +292,12 @@ func (e *Embedder) means(ctx context.Context, texts []encoded, give func(text in
 // passTokens is how many tokens go through the model at once, more or less: where weights are paged, they are brought once for them.
 const passTokens = 8192
 
+// A pass is worth so many tokens of padding: what its plan and its ops' beginnings take, or the weights that are brought.
+const (
+	passWorth  = 64
+	pagedWorth = passTokens / 2
+)
+
 // states gives the pooled states of the model. The longest texts come first: what does not fit is known at once.
 func (e *Embedder) states(ctx context.Context, j *job, give func(text int, vector []float32)) error {
 	slices.SortStableFunc(j.texts, func(a, b encoded) int { return len(b.ids) - len(a.ids) })
@@ -299,21 +311,60 @@ func (e *Embedder) states(ctx context.Context, j *job, give func(text int, vecto
 	return e.wait(ctx, j, give)
 }
 
-// padded is the length to which a text of so many tokens is made longer, so that not every length needs a plan of its own. It
-// depends on nothing else: a vector's bits would depend on it.
+// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and passes,
+// each worth so many tokens, are the least for all of them. Texts without tokens have no pass.
+func (e *Embedder) together(texts []encoded, worth int) int {
+	// Runs of texts of one padded length, from the shortest: least[i] is what the texts from run i on cost, next[i] the run
+	// that the second of their passes begins with.
+	var lengths, starts []int
+	end := len(texts)
+	for i, t := range texts {
+		length := e.padded(len(t.ids))
+		if length == 0 {
+			end = i
+			break
+		}
+		if len(lengths) == 0 || length != lengths[len(lengths)-1] {
+			lengths, starts = append(lengths, length), append(starts, i)
+		}
+	}
+	starts = append(starts, end)
+	least, next := make([]int, len(lengths)+1), make([]int, len(lengths))
+	for i := len(lengths) - 1; i >= 0; i-- {
+		least[i] = math.MaxInt
+		for j := i + 1; j <= len(lengths); j++ {
+			rows := starts[j] - starts[i]
+			passes := (rows + max(passTokens/lengths[i], 1) - 1) / max(passTokens/lengths[i], 1)
+			if cost := rows*lengths[i] + passes*worth + least[j]; cost < least[i] {
+				least[i], next[i] = cost, j
+			}
+		}
+	}
+	return starts[next[0]]
+}
+
+// padded is the least length to which a text of so many tokens is made longer, so that not every length needs a plan of its
+// own. From eight on a vector's bits do not depend on it: what padding adds to sums is exactly nothing, and comes last. Shorter
+// rows may be summed another way.
 func (e *Embedder) padded(n int) int {
-	step := 8
-	for step < 64 && n > 16*step {
+	if n == 0 {
+		return 0
+	}
+	step := 2
+	for n > 32*step {
 		step *= 2
 	}
-	n = (n + step - 1) / step * step
+	n = (max(n, shortest) + step - 1) / step * step
 	if most := e.folder.encoder.Positions; most > 0 {
 		n = min(n, most)
 	}
 	return n
 }
 
-// pass runs texts of one padded length, and gives their states to those who wait for them.
+// shortest is the shortest row that is run, where the model has as many positions.
+const shortest = 8
+
+// pass runs texts that are padded to one length, and gives their states to those who wait for them.
 func (e *Embedder) pass(ctx context.Context, parts []part, length int) error {
 	rows := 0
 	for _, p := range parts {
@@ -342,6 +393,7 @@ func (e *Embedder) pass(ctx context.Context, parts []part, length int) error {
 	if err != nil {
 		return err
 	}
+	e.paged.Store(e.session.Metrics().MovedBytes > 0)
 	states, err := tensor.Slice[float32](out[stateOutput].Contiguous())
 	if err != nil {
 		return err

@@ -192,7 +192,7 @@ func (e *vectorRunner) infer(ctx context.Context, c *call) error {
 func (e *vectorRunner) facts() facts {
 	f := sessionFacts(e.Session(), e.budgetBytes, e.allBytes)
 	f.waiting = e.Stats().Waiting
-	f.join = max(e.Together(), 1)
+	f.join = e.PerPass()
 	return f
 }
 
