@@ -40,9 +40,9 @@ type Embedder struct {
 	mask bool
 	// pooled is how many numbers a vector has after pooling, dim how many it has in the end.
 	pooled, dim int
+	line        line
 	// paged says that passes bring weights: fewer passes are better then than less padding.
 	paged atomic.Bool
-	line  line
 }
 
 // A Request is texts whose vectors are wanted.
@@ -234,6 +234,8 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 type encoded struct {
 	index int
 	ids   []uint32
+	// of is whose it is, once it waits for the model.
+	of *job
 }
 
 // tokens are those of a text that count, and whether it was cut.
@@ -309,23 +311,24 @@ func (e *Embedder) states(ctx context.Context, j *job, give func(text int, vecto
 	return e.wait(ctx, j, give)
 }
 
-// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and passes
-// cost the least for all of them.
-func (e *Embedder) together(texts []encoded) int {
-	worth := passWorth
-	if e.paged.Load() {
-		worth = pagedWorth
-	}
+// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and passes,
+// each worth so many tokens, are the least for all of them. Texts without tokens have no pass.
+func (e *Embedder) together(texts []encoded, worth int) int {
 	// Runs of texts of one padded length, from the shortest: least[i] is what the texts from run i on cost, next[i] the run
 	// that the second of their passes begins with.
 	var lengths, starts []int
+	end := len(texts)
 	for i, t := range texts {
 		length := e.padded(len(t.ids))
+		if length == 0 {
+			end = i
+			break
+		}
 		if len(lengths) == 0 || length != lengths[len(lengths)-1] {
 			lengths, starts = append(lengths, length), append(starts, i)
 		}
 	}
-	starts = append(starts, len(texts))
+	starts = append(starts, end)
 	least, next := make([]int, len(lengths)+1), make([]int, len(lengths))
 	for i := len(lengths) - 1; i >= 0; i-- {
 		least[i] = math.MaxInt

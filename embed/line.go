@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A line is the requests that wait for the model. Texts of any of them go through it together where they have about the
-// same length: a vector's bits depend on the text alone, not on what else is in the pass.
+// A line is the requests that wait for the model. Texts of any of them go through it together where they have about one length:
+// a vector's bits depend on its text, not on what else is in the pass.
 type line struct {
 	now func() time.Time
 
@@ -61,8 +61,8 @@ func (e *Embedder) Stats() Stats {
 	return s
 }
 
-// Together is how many texts of the greatest length share a pass at most; of shorter ones more do.
-func (e *Embedder) Together() int {
+// PerPass is how many texts of the greatest length share a pass at most; of shorter ones more do.
+func (e *Embedder) PerPass() int {
 	f := e.folder
 	if f.encoder == nil || f.table != nil {
 		return 1
@@ -79,6 +79,9 @@ func (e *Embedder) wait(ctx context.Context, j *job, give func(text int, vector 
 	l, left := &e.line, len(j.texts)
 	j.ctx, j.out = ctx, make(chan pooled, left+1)
 	l.mu.Lock()
+	for i := range j.texts {
+		j.texts[i].of = j
+	}
 	i := len(l.waiting)
 	for i > 0 && j.since.Before(l.waiting[i-1].since) {
 		i--
@@ -140,44 +143,56 @@ func (e *Embedder) run() {
 	}
 }
 
-// next takes the texts of the next pass: those of the first request, the longest, and what is about as long of the others.
+// next takes the texts of the next pass: of the first request the longest, and of all requests those that are best padded to its
+// length.
 func (e *Embedder) next() (parts []part, length int) {
 	l := &e.line
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	room, least := 0, 0
-	for i, j := range slices.Clone(l.waiting) {
-		if i == 0 {
-			length = e.padded(len(j.texts[0].ids))
-			room = max(passTokens/max(length, 1), 1)
-			least = e.padded(len(j.texts[e.together(j.texts)-1].ids))
+	if l.running = len(l.waiting) > 0; !l.running {
+		return nil, 0
+	}
+	first := l.waiting[0]
+	length = e.padded(len(first.texts[0].ids))
+	all, worth := first.texts, passWorth
+	for _, j := range l.waiting[1:] {
+		all = append(all[:len(all):len(all)], j.upTo(length, e.padded)...)
+	}
+	if len(l.waiting) > 1 {
+		slices.SortStableFunc(all, func(a, b encoded) int { return e.padded(len(b.ids)) - e.padded(len(a.ids)) })
+	}
+	if e.paged.Load() {
+		worth = pagedWorth
+	}
+	for _, t := range all[:min(e.together(all, worth), max(passTokens/length, 1))] {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.job == t.of })
+		if i < 0 {
+			i, parts = len(parts), append(parts, part{job: t.of})
 		}
-		begin := slices.IndexFunc(j.texts, func(t encoded) bool { return e.padded(len(t.ids)) <= length })
-		if begin < 0 || room == 0 {
-			continue
+		parts[i].texts = append(parts[i].texts, t)
+	}
+	for _, p := range parts {
+		if begin := slices.IndexFunc(p.job.texts, func(t encoded) bool { return t.index == p.texts[0].index }); begin == 0 {
+			p.job.texts = p.job.texts[len(p.texts):]
+		} else {
+			p.job.texts = slices.Delete(p.job.texts, begin, begin+len(p.texts))
 		}
-		end := begin
-		for end < len(j.texts) && end-begin < room && e.padded(len(j.texts[end].ids)) >= least {
-			end++
-		}
-		if begin == end {
-			continue
-		}
-		p := part{j, slices.Clone(j.texts[begin:end])}
-		j.texts = slices.Delete(j.texts, begin, end)
-		room -= len(p.texts)
-		if len(j.texts) == 0 {
-			l.waiting = slices.DeleteFunc(l.waiting, func(x *job) bool { return x == j })
-		}
-		if parts = append(parts, p); i > 0 {
+		if l.stats.Texts += int64(len(p.texts)); p.job != first {
 			l.stats.Joined += int64(len(p.texts))
 		}
-		l.stats.Texts += int64(len(p.texts))
 	}
-	if l.running = len(parts) > 0; l.running {
-		l.stats.Passes++
-	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(j *job) bool { return len(j.texts) == 0 })
+	l.stats.Passes++
 	return parts, length
+}
+
+// upTo are the texts that are padded to a length at most, as many as a pass could have.
+func (j *job) upTo(length int, padded func(int) int) []encoded {
+	begin := slices.IndexFunc(j.texts, func(t encoded) bool { return padded(len(t.ids)) <= length })
+	if begin < 0 {
+		return nil
+	}
+	return j.texts[begin:min(begin+passTokens/shortest, len(j.texts))]
 }
 
 // shared runs a pass, as long as anybody is there whose texts are in it.

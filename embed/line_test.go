@@ -59,9 +59,9 @@ const (
 	longText  = "a text of rather more words than that, which takes more than eight tokens in any case, so that it is padded otherwise"
 )
 
-// TestTogether: texts of requests that wait go through the model together where they have about the same length, with the bits
+// TestLine: texts of requests that wait go through the model together where they have about one length, with the bits
 // that each has alone; one whose caller went away holds nobody up.
-func TestTogether(t *testing.T) {
+func TestLine(t *testing.T) {
 	e, _, begun, free := held(t)
 	_, alone := start(t, longer(t), embed.Options{})
 	list := [][]string{{shortText}, {shortText, longText}, {"third"}, {longText, shortText}, {"third"}}
@@ -110,8 +110,9 @@ func TestPriorities(t *testing.T) {
 	}{{0, 7}, {1, 0}, {2, 1}, {31, 0}, {61, 1}} {
 		second = w.second // requests that came before it are in line
 		calls.Go(func() {
-			// Each has a length of its own, and so a pass.
-			if _, err := e.Embed(t.Context(), embed.Request{Texts: []string{strings.Repeat("word ", 2*i+1)}, Priority: w.priority}); err != nil {
+			// Each has a length of its own, and so many texts that a pass costs less than padding.
+			texts := slices.Repeat([]string{strings.Repeat("word ", 2*i+1)}, 20)
+			if _, err := e.Embed(t.Context(), embed.Request{Texts: texts, Priority: w.priority}); err != nil {
 				t.Error(err)
 			}
 		})

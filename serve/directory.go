@@ -254,7 +254,8 @@ func kindOf(root *os.Root, folder string, names map[string]bool) (Kind, error) {
 		return Tensors, err
 	}
 	var config struct {
-		Architectures []string `json:"architectures"`
+		Architectures []string        `json:"architectures"`
+		Vision        json.RawMessage `json:"vision_config"`
 	}
 	if err := json.Unmarshal(text, &config); err != nil {
 		return Tensors, errors.New("config.json is not JSON, or not that of a model")
@@ -266,7 +267,7 @@ func kindOf(root *os.Root, folder string, names map[string]bool) (Kind, error) {
 			if tokens {
 				return Text, nil
 			}
-		case strings.HasSuffix(class, "Model") && tokens:
+		case strings.HasSuffix(class, "Model") && tokens && config.Vision == nil: // one that sees, too, takes tensors
 			return Embeddings, nil
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"io/fs"
+	"path"
+	"slices"
 
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/models"
@@ -45,6 +48,40 @@ func (r *Registry) newPictures(p preparation, ports []models.Port) (*pictureInpu
 		return &pictureInput{p, len(port.Shape) != 3, r.opts.MaxBody, &r.bodies, r.decoding}, nil
 	}
 	return nil, refuse(422, "preprocess: the model has no input %.100q", p.Input)
+}
+
+// What a Hugging Face folder says of pictures, and the input that takes them.
+const (
+	folderSpec  = "preprocessor_config.json"
+	folderInput = "pixel_values"
+)
+
+// folderPictures has a model's input take pictures as its Hugging Face folder says, nil where it says nothing of them. A folder that says
+// what is not done here is opened all the same: its input takes numbers.
+func (r *Registry) folderPictures(f found, ports []models.Port) (*pictureInput, error) {
+	if !slices.ContainsFunc(ports, func(p models.Port) bool { return p.Name == folderInput }) {
+		return nil, nil
+	}
+	if info, err := r.root.Stat(f.path); err != nil || !info.IsDir() {
+		return nil, nil
+	}
+	text, err := readSmall(r.root, path.Join(f.path, folderSpec))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var spec preprocess.Spec
+	if err == nil {
+		spec, err = preprocess.ParseConfig(text)
+	}
+	var p *pictureInput
+	if err == nil {
+		p, err = r.newPictures(preparation{Input: folderInput, Spec: folderSpec, spec: spec}, ports)
+	}
+	if err != nil {
+		r.log.Warn("a model takes no pictures", "model", f.name, "error", err)
+		return nil, err
+	}
+	return p, nil
 }
 
 // A pictureBatch is the rows that become of a request's pictures. Its held bytes are of the bodies of requests.

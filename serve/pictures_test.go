@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -20,6 +21,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/internal/inference"
 	"github.com/optimem/optimem/tensor"
@@ -314,5 +316,56 @@ func TestPictureSettings(t *testing.T) {
 	r := open(t, directory(t, map[string]string{"chat": chat, "chat/model.json": `{"preprocess": {"input": "x", "spec": "vit"}}`}), Options{})
 	if got := states(r); !strings.Contains(got, "the model takes no tensors") {
 		t.Error(got)
+	}
+}
+
+// TestFolderPictures: a Hugging Face folder's input takes pictures as its preprocessor_config.json says, with what optimem makes of
+// the numbers themselves; one whose processor is not known takes numbers, and says why no pictures.
+func TestFolderPictures(t *testing.T) {
+	const vit = "../models/testdata/families/hf/tiny_vit"
+	const config = `{"image_processor_type":"ViTImageProcessorFast","size":{"height":8,"width":8},"resample":3,"image_mean":0.5,"image_std":0.25}`
+	r := open(t, directory(t, map[string]string{
+		"vit": vit, "vit/preprocessor_config.json": config, "other": vit,
+		"other/preprocessor_config.json": `{"image_processor_type":"SamImageProcessor"}`, "plain": vit,
+	}), Options{})
+	h := r.Handler()
+	files := encodedPictures(t, "odd.png", "lossy_odd.webp")
+	spec, err := preprocess.ParseConfig([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const each = 3 * 8 * 8
+	pixels := make([]float32, 2*each)
+	for i, file := range files {
+		p, err := preprocess.Decode(bytes.NewReader(file), preprocess.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := spec.Apply(t.Context(), p, pixels[i*each:][:each]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := r.Infer(t.Context(), "plain", runtime.Values{"pixel_values": tensor.Of(pixels, 2, 3, 8, 8)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logits, err := tensor.Slice[float32](want["logits"].Contiguous())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.NewReplacer(`"name":"x"`, `"name":"pixel_values"`, `"same"`, `"logits"`).Replace(pictureJSON(files...))
+	status, _, text := ask(h, "POST", "/v2/models/vit/infer", body)
+	var a answered
+	if err := json.Unmarshal([]byte(text), &a); status != 200 || err != nil || len(a.Outputs) != 1 || !sameFloats(a.Outputs[0].Data, logits) {
+		t.Errorf("%d %v %.300s", status, err, text)
+	}
+	if _, _, text := ask(h, "GET", "/v2/models/vit", ""); !strings.Contains(text, `"pictures":"BYTES"`) || !strings.Contains(text, "preprocessor_config.json") {
+		t.Error(text)
+	}
+	if status, _, text := ask(h, "POST", "/v2/models/other/infer", body); status != 501 || !strings.Contains(text, "SamImageProcessor") {
+		t.Errorf("an unknown processor: %d %s", status, text)
+	}
+	if status, _, _ := ask(h, "POST", "/v2/models/plain/infer", body); status != 400 {
+		t.Errorf("no processor: %d", status)
 	}
 }

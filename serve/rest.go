@@ -64,7 +64,7 @@ func (r *Registry) routes(admin bool) *http.ServeMux {
 	}
 	r.grpcRoutes(mux, admin)
 	most := min(r.opts.MaxBody, maxTextBody)
-	mux.Handle("/v1/", r.bounded(most, openai.New(texts{r}, openai.Options{MaxBody: most, Logger: r.log})))
+	mux.Handle("/v1/", r.bounded(most, openai.New(texts{r}, openai.Options{MaxBody: most, Logger: r.log, Reserve: reserveAnswer})))
 	handle("/", func(http.ResponseWriter, *http.Request) error { return refuse(404, "there is no such request") })
 	return mux
 }
@@ -89,7 +89,7 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 			return
 		}
 		defer b.free()
-		lent := &lending{}
+		lent := &lending{body: b}
 		begin := time.Now()
 		defer func() {
 			if lent.version != nil {
@@ -114,6 +114,20 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 type lending struct {
 	version *version
 	first   atomic.Int64
+	// body has what of the bodies of requests is the request's, its answer's memory, too.
+	body *body
+}
+
+// reserveAnswer reserves the memory of an answer that is made elsewhere, beside the body of its request.
+func reserveAnswer(ctx context.Context, bytes int64) (release func(), err error) {
+	lent, ok := ctx.Value(lendingKey{}).(*lending)
+	if !ok {
+		return func() {}, nil
+	}
+	if err := lent.body.more(bytes); err != nil {
+		return nil, forOpenAI(err)
+	}
+	return func() { lent.body.less(bytes) }, nil
 }
 
 type lendingKey struct{}

@@ -183,6 +183,8 @@ func (r *Registry) openMember(
 		if m.pictures, err = r.newPictures(*p, model.Inputs()); err != nil {
 			return nil, err
 		}
+	} else if v.given == nil {
+		m.pictures, m.unseen = r.folderPictures(f, model.Inputs())
 	}
 	opts := r.opts.Session
 	opts.Mode, opts.MaxJoin = f.settings.Mode, m.join

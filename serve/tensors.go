@@ -26,6 +26,8 @@ type tensorRunner struct {
 	join    int
 	// pictures is nil where no input takes them.
 	pictures *pictureInput
+	// unseen says why a folder's own preprocessing is not done, nil where there is none.
+	unseen   error
 	allBytes int64
 	// lastPass is how long the last pass took, outputs what is known of outputs since one was there.
 	lastPass atomic.Int64
@@ -192,6 +194,8 @@ func (m *tensorRunner) values(ctx context.Context, r *oip.Request) (_ runtime.Va
 			if in[x.Name], held, err = m.pictures.rows(ctx, x); err != nil {
 				return nil, held, err
 			}
+		case m.unseen != nil && x.Name == folderInput:
+			return nil, held, refuse(501, "input %.100q takes no pictures: %v", x.Name, m.unseen)
 		default:
 			return nil, held, refuse(400, "input %.100q: the model takes no %s", x.Name, oip.Bytes)
 		}

@@ -84,6 +84,15 @@ func (t *textRunner) infer(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	// The answer: tokens as they are written, the text as it grows, and the JSON of it.
+	const textBytes = 128 + 12*8
+	tokens := int64(t.Context())
+	if most := int64(r.Request.MaxTokens); most > 0 {
+		tokens = min(tokens, most)
+	}
+	if err := c.body.more(tokens * textBytes); err != nil {
+		return err
+	}
 	begin := time.Now()
 	c.rows = 1
 	result, err := t.Pieces(ctx, r, func(generate.Piece) error { return nil })
@@ -171,6 +180,10 @@ func (e *vectorRunner) infer(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	const numberBytes = 4 + 4 // where they wait, and in the answer
+	if err := c.body.more(int64(len(texts)) * int64(e.Dim()) * numberBytes); err != nil {
+		return err
+	}
 	begin := time.Now()
 	c.rows = int64(len(texts))
 	r := embed.Request{Texts: texts, Priority: c.priority}
@@ -192,7 +205,7 @@ func (e *vectorRunner) infer(ctx context.Context, c *call) error {
 func (e *vectorRunner) facts() facts {
 	f := sessionFacts(e.Session(), e.budgetBytes, e.allBytes)
 	f.waiting = e.Stats().Waiting
-	f.join = max(e.Together(), 1)
+	f.join = e.PerPass()
 	return f
 }
 
@@ -258,15 +271,20 @@ func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*
 		}
 		release()
 	}
+	return nil, nil, forOpenAI(err)
+}
+
+// forOpenAI gives an error the type by which package openai answers it.
+func forOpenAI(err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
-		return nil, nil, err
+		return err
 	}
 	switch e.Status {
 	case 429, 503:
-		return nil, nil, &openai.BusyError{Msg: e.Msg, Unavailable: e.Status == 503, RetryAfter: e.RetryAfter}
+		return &openai.BusyError{Msg: e.Msg, Unavailable: e.Status == 503, RetryAfter: e.RetryAfter}
 	}
-	return nil, nil, &openai.Error{Status: e.Status, Type: "invalid_request_error", Code: strconv.Itoa(e.Status), Message: e.Msg}
+	return &openai.Error{Status: e.Status, Type: "invalid_request_error", Code: strconv.Itoa(e.Status), Message: e.Msg}
 }
 
 // Writer lends a model that writes: MODEL, or MODEL:ADAPTER.

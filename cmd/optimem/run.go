@@ -36,7 +36,8 @@ numbers: floats from -1 to 1, bytes from 0 to 255, other integers 0 or 1. Sizes 
 neither --shape nor --batch gives are assumed then, and said; a number that the program's code computes with is its
 default, or 1.
 
-A picture (.jpg, .png, .webp; or several of a batch, a.jpg,b.jpg) is resized, cropped and normalised as --preprocess says,
+A picture (.jpg, .png, .webp; or several of a batch, a.jpg,b.jpg) is resized, cropped and normalised as --preprocess says, or
+else the preprocessor_config.json of the model's folder,
 to the grey levels that torchvision gives:
   imagenet  the shorter side to 256, bilinear, the 224 x 224 in the centre, ImageNet's mean and deviation
   clip      the shorter side to 224, bicubic, the 224 x 224 in the centre, CLIP's mean and deviation

@@ -37,9 +37,9 @@ func pictureFiles(text string) []string {
 func (r *run) readPictures(
 	ctx context.Context, in *runInputs, ports []models.Port, port *models.Port, text string,
 ) error {
-	if r.preprocess == "" {
-		return r.usage("say how: --preprocess imagenet (there is: "+preprocess.Names+")",
-			"%s: a picture becomes numbers only if told how", text)
+	spec, err := r.pictureSpec(text)
+	if err != nil {
+		return err
 	}
 	if port == nil && len(ports) != 1 {
 		return r.usage("name it: --input NAME="+text+"; "+describePorts(ports), "%s: which input is it?", text)
@@ -57,7 +57,7 @@ func (r *run) readPictures(
 		if err != nil {
 			return err
 		}
-		height, width, err := r.spec.Size(p.Height, p.Width)
+		height, width, err := spec.Size(p.Height, p.Width)
 		if err != nil {
 			return r.pictureError(path, err)
 		}
@@ -76,7 +76,7 @@ func (r *run) readPictures(
 			return err
 		}
 		each := len(values) / len(files)
-		if err := r.spec.Apply(ctx, p, values[i*each:][:each]); err != nil {
+		if err := spec.Apply(ctx, p, values[i*each:][:each]); err != nil {
 			return r.pictureError(path, err)
 		}
 	}
@@ -88,6 +88,32 @@ func (r *run) readPictures(
 		}
 	}
 	return nil
+}
+
+// folderSpec is the file in which a Hugging Face folder says how pictures become numbers.
+const folderSpec = "preprocessor_config.json"
+
+// pictureSpec says how a picture becomes numbers: as --preprocess has it, or else the model's folder.
+func (r *run) pictureSpec(picture string) (preprocess.Spec, error) {
+	if r.preprocess != "" {
+		return r.spec, nil
+	}
+	const most = 1 << 20
+	f, err := os.Open(filepath.Join(r.model, folderSpec))
+	if r.model == "" || err != nil {
+		return preprocess.Spec{}, r.usage("say how: --preprocess imagenet (there is: "+preprocess.Names+")",
+			"%s: a picture becomes numbers only if told how", picture)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return preprocess.Spec{}, err
+	}
+	spec, err := preprocess.ParseConfig(text)
+	if err != nil {
+		return preprocess.Spec{}, &failure{err: err, code: exitUnsupported, hints: []string{"--preprocess says it instead: " + preprocess.Names}}
+	}
+	return spec, nil
 }
 
 // allocPictures makes the tensor of n pictures; one picture may go without the dimension of the batch.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/loader"
@@ -77,6 +78,52 @@ func TestRunPictures(t *testing.T) {
 	}
 	if compared != 32 {
 		t.Errorf("%d values compared, want 32", compared)
+	}
+}
+
+// TestFolderSaysHow: a folder's preprocessor_config.json says how a picture becomes numbers where --preprocess does not, and what it says
+// that is not done here is an error.
+func TestFolderSaysHow(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "vit")
+	if err := os.CopyFS(folder, os.DirFS("../../models/testdata/families/hf/tiny_vit")); err != nil {
+		t.Fatal(err)
+	}
+	logits := func(flags ...string) []float32 {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "out.safetensors")
+		done(t, append([]string{"run", folder, "--input", picturesFolder + "odd.png", "-o", path}, flags...)...)
+		ckpt, err := loader.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ckpt.Close()
+		w, _ := ckpt.Weight("logits")
+		x, err := w.Contents(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, err := tensor.Slice[float32](x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	say := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, folderSpec), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(`{"feature_extractor_type": "ViTFeatureExtractor", "size": 8}`)
+	got, want := logits(), logits("--preprocess", "vit:resize=8x8")
+	for i := range want {
+		if math.Abs(float64(got[i]-want[i])) > 1e-5 {
+			t.Errorf("logit %d is %v by the folder, and %v by --preprocess", i, got[i], want[i])
+		}
+	}
+	say(`{"image_processor_type": "SamImageProcessor"}`)
+	if _, text, code := command(t, "run", folder, "--input", picturesFolder+"odd.png"); code != exitUnsupported || !strings.Contains(text, "SamImageProcessor") {
+		t.Errorf("%d: %s", code, text)
 	}
 }
 

@@ -56,13 +56,16 @@ func (s Spec) Apply(ctx context.Context, p *Picture, dst []float32) error {
 	if err != nil {
 		return err
 	}
-	if need := resizeBytes(p, g); need > float64(p.limits.memoryBytes()) {
+	if need := s.resizeBytes(p, g); need > float64(p.limits.memoryBytes()) {
 		return fmt.Errorf("%w: to make %d × %d pixels of %d × %d takes %.0f bytes",
 			ErrLimit, g.rows.length, g.columns.length, p.Height, p.Width, need)
 	}
 	n := g.rows.length * g.columns.length
 	if len(dst) != 3*n {
 		return fmt.Errorf("BUG: %d values for a picture of 3 × %d × %d", len(dst), g.rows.length, g.columns.length)
+	}
+	if s.early {
+		return s.applyEarly(ctx, p, g, dst)
 	}
 	levels, err := s.levels(ctx, p, g)
 	if err != nil {
@@ -71,8 +74,15 @@ func (s Spec) Apply(ctx context.Context, p *Picture, dst []float32) error {
 	for c := range 3 {
 		plane, mean, deviation := dst[c*n:][:n], s.mean[c], s.deviation[c]
 		for i := range plane {
-			// torchvision rounds to float32 after each step.
-			v := float32(levels[3*i+c]) / 255
+			// torchvision rounds to float32 after each step, and so do Hugging Face's processors.
+			v := float32(levels[3*i+c])
+			switch {
+			case s.raw:
+			case s.factor > 0: // NumPy multiplies as float64
+				v = float32(float64(v) * s.factor)
+			default:
+				v /= 255
+			}
 			if s.scaled {
 				v = float32(v-mean) / deviation
 			}
@@ -122,7 +132,9 @@ func (s Spec) geometry(height, width int) (geometry, error) {
 				ErrSize, height, width, g.rows.resized, g.columns.resized, s.crop)
 		}
 		e.length = s.crop
-		e.offset = int(math.RoundToEven(float64(e.resized-s.crop) / 2))
+		if e.offset = (e.resized - s.crop) / 2; !s.floored {
+			e.offset = int(math.RoundToEven(float64(e.resized-s.crop) / 2))
+		}
 	}
 	return g, nil
 }

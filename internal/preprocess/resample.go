@@ -11,12 +11,16 @@ type filter int
 const (
 	bilinear filter = iota
 	bicubic
+	lanczos
 )
 
 // reach is how far from its middle the curve is not zero.
 func (f filter) reach() float64 {
-	if f == bicubic {
+	switch f {
+	case bicubic:
 		return 2
+	case lanczos:
+		return 3
 	}
 	return 1
 }
@@ -25,6 +29,10 @@ func (f filter) reach() float64 {
 func (f filter) at(x float64) float64 {
 	x = math.Abs(x)
 	switch {
+	case f == lanczos && x < 3:
+		return sinc(x) * sinc(x/3)
+	case f == lanczos:
+		return 0
 	case f == bilinear && x < 1:
 		return 1 - x
 	case f == bilinear:
@@ -37,6 +45,15 @@ func (f filter) at(x float64) float64 {
 	return 0
 }
 
+// sinc is sin(πx)/πx.
+func sinc(x float64) float64 {
+	if x == 0 {
+		return 1
+	}
+	x *= math.Pi
+	return math.Sin(x) / x
+}
+
 // weightBits is the number of bits behind the point of a weight: 32, less 8 of a grey level, less 2 of headroom.
 const weightBits = 32 - 8 - 2
 
@@ -46,34 +63,51 @@ type window struct {
 	weights []int32
 }
 
-// windows returns the window of each pixel that an extent keeps. A picture that shrinks is filtered with the curve
-// stretched accordingly, as Pillow does and torchvision's antialias=True. Conversions to float64 keep products from
-// being fused with sums, which would round otherwise than Pillow.
+// windows returns the window of each pixel that an extent keeps, with weights rounded as Pillow's.
 func (f filter) windows(e extent) []window {
+	all := make([]window, e.length)
+	for i := range all {
+		c := f.curve(e, i)
+		weights := make([]int32, len(c.weights))
+		for k, w := range c.weights {
+			weights[k] = int32(math.Copysign(0.5, w) + float64(w*(1<<weightBits)))
+		}
+		all[i] = window{c.first, weights}
+	}
+	return all
+}
+
+// curves returns the window of each pixel that an extent keeps.
+func (f filter) curves(e extent) []curve {
+	all := make([]curve, e.length)
+	for i := range all {
+		all[i] = f.curve(e, i)
+	}
+	return all
+}
+
+// curve returns the window of a pixel. A picture that shrinks is filtered with the curve stretched accordingly, as Pillow does and
+// torchvision's antialias=True. Conversions to float64 keep products from being fused with sums, which would round otherwise than
+// Pillow.
+func (f filter) curve(e extent, i int) curve {
 	scale := float64(e.size) / float64(e.resized)
 	stretch := max(scale, 1)
 	reach := float64(f.reach() * stretch)
-	all := make([]window, e.length)
-	for i := range all {
-		center := float64((float64(i+e.offset) + 0.5) * scale)
-		first := max(int(center-reach+0.5), 0)
-		last := min(int(center+reach+0.5), e.size)
-		exact := make([]float64, last-first)
-		sum := 0.0
-		for k := range exact {
-			exact[k] = f.at(float64((float64(k+first) - center + 0.5) * (1 / stretch)))
-			sum += exact[k]
-		}
-		weights := make([]int32, len(exact))
-		for k, w := range exact {
-			if sum != 0 {
-				w /= sum
-			}
-			weights[k] = int32(math.Copysign(0.5, w) + float64(w*(1<<weightBits)))
-		}
-		all[i] = window{first, weights}
+	center := float64((float64(i+e.offset) + 0.5) * scale)
+	first := max(int(center-reach+0.5), 0)
+	last := min(int(center+reach+0.5), e.size)
+	exact := make([]float64, last-first)
+	sum := 0.0
+	for k := range exact {
+		exact[k] = f.at(float64((float64(k+first) - center + 0.5) * (1 / stretch)))
+		sum += exact[k]
 	}
-	return all
+	for k := range exact {
+		if sum != 0 {
+			exact[k] /= sum
+		}
+	}
+	return curve{first, exact}
 }
 
 // level rounds a weighed sum to a grey level.
@@ -154,15 +188,18 @@ func (s Spec) levels(ctx context.Context, p *Picture, g geometry) ([]byte, error
 	return out, nil
 }
 
-// resizeBytes is the most memory that levels takes.
-func resizeBytes(p *Picture, g geometry) float64 {
-	height, width := float64(g.rows.length), 3*float64(g.columns.length)
+// resizeBytes is the most memory that levels takes, or applyEarly.
+func (s Spec) resizeBytes(p *Picture, g geometry) float64 {
+	height, width, sumBytes := float64(g.rows.length), 3*float64(g.columns.length), 4.0
+	if s.early {
+		sumBytes = 8
+	}
 	sumWidth := width
 	if g.rowsFirst() {
 		sumWidth = 3 * float64(p.Width)
 	}
-	const weightBytes = 4 * 2 * 4 // bytes of a weight × pixels in reach of a bicubic curve, with room to spare
-	return height*width + 4*height*sumWidth +
+	const weightBytes = 4 * 2 * 6 // bytes of a weight × pixels in reach of Lanczos' curve, with room to spare
+	return height*width + sumBytes*height*sumWidth +
 		weightBytes*(float64(p.Width)+float64(p.Height)+width+height)
 }
 
@@ -184,4 +221,56 @@ func weigh(sums []int32, row []byte, weight int32) {
 	for i, v := range row {
 		sums[i] += int32(v) * weight
 	}
+}
+
+// applyEarly is Apply for numbers that are resized: levels become numbers first, as DINOv3's processor has it. They are summed in
+// float64, where torchvision sums float32.
+func (s Spec) applyEarly(ctx context.Context, p *Picture, g geometry, dst []float32) error {
+	height, width := g.rows.length, 3*g.columns.length
+	across, down := s.filter.curves(g.columns), s.filter.curves(g.rows)
+	sums := make([]float64, height*width)
+	original, line := make([]byte, 3*p.Width), make([]float64, width)
+	for y, done := down[0].first, 0; done < height; y++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p.row(y, original)
+		for i, w := range across {
+			var sum [3]float64
+			for k, weight := range w.weights {
+				for c := range sum {
+					sum[c] += weight * float64(original[3*(w.first+k)+c])
+				}
+			}
+			copy(line[3*i:], sum[:])
+		}
+		for i := done; i < height && down[i].first <= y; i++ {
+			if w := down[i]; y-w.first < len(w.weights) {
+				weight := w.weights[y-w.first]
+				for k, v := range line {
+					sums[i*width+k] += weight * v
+				}
+			}
+		}
+		for done < height && y+1 >= down[done].first+len(down[done].weights) {
+			done++
+		}
+	}
+	n := height * width / 3
+	for c := range 3 {
+		for i := range n {
+			v := float32(sums[3*i+c] * s.factor)
+			if s.scaled {
+				v = (v - s.mean[c]) / s.deviation[c]
+			}
+			dst[c*n+i] = v
+		}
+	}
+	return nil
+}
+
+// A curve is a window with weights that are not rounded.
+type curve struct {
+	first   int
+	weights []float64
 }

@@ -84,6 +84,11 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	a.room, err = h.newRoom(r.Context(), a.writer, a.requests, request.top, request.stream)
+	defer a.room.free()
+	if err != nil {
+		return err
+	}
 	return a.run(r.Context(), w)
 }
 
@@ -218,6 +223,7 @@ type chatAnswer struct {
 	head     head
 	family   family
 	requests []generate.TextRequest
+	room     *room
 	choices  []chatState
 	stream   *stream
 }
@@ -302,6 +308,9 @@ func (a *chatAnswer) got(e event) error {
 	s.result = e.result
 	if a.stream != nil {
 		return a.chunks(e.choice, content, tokens, parts)
+	}
+	if err := a.room.takes(e.piece.Text, tokens, a.request.top, a.spell); err != nil {
+		return err
 	}
 	s.content, s.tokens = append(s.content, content...), append(s.tokens, tokens...)
 	return nil

@@ -123,6 +123,11 @@ func (h *Handler) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := a.prepare(request.request(lease)); err != nil {
 		return err
 	}
+	a.room, err = h.newRoom(r.Context(), a.writer, a.requests, request.top, request.stream)
+	defer a.room.free()
+	if err != nil {
+		return err
+	}
 	return a.run(r.Context(), w)
 }
 
@@ -134,6 +139,7 @@ type completion struct {
 	spell    speller
 	head     head
 	requests []generate.TextRequest
+	room     *room
 	choices  []completionState
 	stream   *stream
 }
@@ -258,6 +264,13 @@ func (a *completion) got(e event) error {
 	s := &a.choices[e.choice]
 	s.result = e.result
 	if a.stream == nil {
+		tokens := e.piece.Tokens
+		if a.request.top < 0 {
+			tokens = nil
+		}
+		if err := a.room.takes(e.piece.Text, tokens, a.request.top, a.spell); err != nil {
+			return err
+		}
 		s.text, s.tokens = append(s.text, e.piece.Text...), append(s.tokens, e.piece.Tokens...)
 		return nil
 	}

@@ -98,6 +98,18 @@ func (h *Handler) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if dim := lease.Embedder.Dim(); request.dim > dim {
 		return invalid("dimensions", "dimensions is %d, and the model's vectors have %d", request.dim, dim)
 	}
+	if h.opts.Reserve != nil {
+		// Numbers wait, are in the result, and are written in JSON, which grows by doubling and is copied.
+		numberBytes := int64(4 + 4 + 3*16)
+		if request.base64 {
+			numberBytes = 4 + 4 + 4 + 4*6
+		}
+		free, err := h.opts.Reserve(r.Context(), int64(len(request.texts))*int64(lease.Embedder.Dim())*numberBytes)
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
 	result, err := lease.Embedder.Embed(r.Context(), embed.Request{Texts: request.texts, Prompt: request.prompt})
 	if err != nil {
 		return err
