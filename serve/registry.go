@@ -32,6 +32,7 @@ import (
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/otlp"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/top"
 )
 
 // Options say what a registry may take. The zero value is right on the CPU.
@@ -78,6 +79,8 @@ type Options struct {
 	Version string
 	// Log takes what happens; nil drops it.
 	Log *slog.Logger
+	// Top is told of the pool and of the sessions beside it; nil tells nobody. It is the caller's to close.
+	Top *top.Server
 	// Traces takes the spans of requests and of the passes that they share; nil traces nothing. It is the caller's to
 	// close.
 	Traces *otlp.Exporter

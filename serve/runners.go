@@ -79,8 +79,22 @@ func (r *Registry) newPool() error {
 	})
 	if err == nil {
 		r.pool = pool
+		if r.opts.Top != nil {
+			r.opts.Top.Enter(filepath.Base(filepath.Clean(r.dir))).Pool(pool)
+		}
 	}
 	return err
+}
+
+// told has a session of a model told of to those who ask with 'optimem top'. started says which session it is, ended that it is none
+// any more.
+func (r *Registry) told(name string, opts *runtime.Options) (started func(*runtime.Session), ended func() error) {
+	if r.opts.Top == nil {
+		return func(*runtime.Session) {}, func() error { return nil }
+	}
+	entry := r.opts.Top.Enter(name)
+	opts.Observe = runtime.TeeObserver(opts.Observe, entry.Observe)
+	return entry.Session, func() error { entry.Leave(); return nil }
 }
 
 // share is what a model beside the pool has. One that came later has none but what its model.json says.
@@ -230,6 +244,8 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Context: cmp.Or(f.settings.Context, r.opts.Context), Sequences: f.settings.Sequences}
 	opts.Session.Memory, opts.Session.Mode = share, f.settings.Mode
 	opts.Session.HostMemory = 0
+	started, ended := r.told(f.name, &opts.Session)
+	done = append(done, ended)
 	if opts.KV = cmp.Or(generate.KVTypes[f.settings.KV], r.opts.KV); opts.KV == tensor.Invalid {
 		opts.KV = generate.KVType(ckpt.Weights)
 	}
@@ -251,6 +267,7 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	if err != nil {
 		return nil, err
 	}
+	started(engine.Session())
 	t.Writer = generate.NewWriter(text, engine)
 	t.defaults, t.kv, t.sequences = text.Defaults(), opts.KV, opts.Sequences
 	if r.opts.Defaults != nil {
@@ -287,6 +304,8 @@ func (r *Registry) openEmbeddings(f found) (_ runner, err error) {
 	}()
 	opts := embed.Options{Session: r.opts.Session}
 	opts.Session.Memory, opts.Session.Mode, opts.Session.HostMemory = share, f.settings.Mode, 0
+	started, ended := r.told(f.name, &opts.Session)
+	e.done = append(closers{ended}, e.done...)
 	var model *models.Model
 	if place := folder.Checkpoint(); place != "" {
 		var done closers
@@ -301,6 +320,7 @@ func (r *Registry) openEmbeddings(f found) (_ runner, err error) {
 	if e.Embedder, err = embed.New(r.ctx, folder, model, opts); err != nil {
 		return nil, err
 	}
+	started(e.Embedder.Session())
 	e.done = append(closers{e.Embedder.Close}, e.done...)
 	return e, nil
 }

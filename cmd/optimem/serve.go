@@ -132,7 +132,7 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	flags.BoolVar(&s.quiet, "quiet", false, "print no facts and no warnings")
 	flags.BoolVar(&s.verbose, "verbose", false, "say more on standard error")
 	grouped(flags, outputGroup, "quiet", "verbose")
-	flags.StringVar(&s.topSocket, "top-socket", "", "tell 'optimem top' on this `SOCKET` what goes on")
+	flags.StringVar(&s.topSocket, "top-socket", "", "tell 'optimem top' on this `SOCKET` what goes on (default: one of its own, which is printed)")
 	grouped(flags, measureGroup, "top-socket")
 	return cmd
 }
@@ -219,23 +219,20 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	if err := s.listenAll(secure); err != nil { // before models are opened: an address that is taken is said at once
 		return err
 	}
-	registry, err := serve.Open(ctx, s.dir, s.registryOptions())
+	telling, err := s.listenTop()
+	if err != nil {
+		return err
+	}
+	if telling != nil {
+		defer telling.Close()
+	}
+	registry, err := serve.Open(ctx, s.dir, s.registryOptions(telling))
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, registry.Close()) }()
 	for i, handler := range []http.Handler{registry.Handler(), registry.Admin()} {
 		s.sites[i].Server.Handler = s.guards[i].Protect(handler)
-	}
-	if s.topSocket != "" {
-		server, err := top.Listen(s.topSocket)
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-		if pool := registry.Pool(); pool != nil {
-			server.Enter(filepath.Base(filepath.Clean(s.dir))).Pool(pool)
-		}
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -244,6 +241,9 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		s.tell(registry)
 	}
 	err = registry.Serve(ctx, s.drain, s.sites...)
+	if telling != nil {
+		_ = telling.Close()
+	}
 	if err == nil && !s.quiet {
 		s.say("done", "no more requests are there")
 	}
@@ -266,9 +266,12 @@ func (s *serving) tell(r *serve.Registry) {
 	s.say("note", fmt.Sprintf("%d of %s ready, %s of memory for all", ready, counted(all, "model"), ascii.FormatSize(r.Memory())))
 	s.say("note", "listening on "+s.sites[0].Listener.Addr().String())
 	s.say("note", "administration on "+s.sites[1].Listener.Addr().String())
+	if s.topSocket != "" {
+		s.say("note", "'optimem top "+s.topSocket+"' shows what goes on")
+	}
 }
 
-func (s *serving) registryOptions() serve.Options {
+func (s *serving) registryOptions(telling *top.Server) serve.Options {
 	session := s.options(nil, 0)
 	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
 	adapters := make(map[string]string)
@@ -280,6 +283,7 @@ func (s *serving) registryOptions() serve.Options {
 		schema = json.RawMessage(s.schema)
 	}
 	return serve.Options{
+		Top:  telling,
 		Stop: s.stops, Schema: schema, Grammar: s.grammar, Logprobs: s.logprobs, Adapters: adapters, Adapter: s.adapter, Traces: s.traces,
 		Version: s.ownVersion(), Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
 		Context: s.context, KV: generate.KVTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
@@ -400,14 +404,43 @@ func (s *serving) add(l net.Listener, guard serve.Guard, secure *tls.Config) {
 func (s *serving) socket() (net.Listener, error) {
 	path := s.admin
 	if path == "" {
-		dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "optimem-")
+		dir, err := s.own()
 		if err != nil {
 			return nil, err
 		}
-		s.removed = append(s.removed, dir)
 		path = filepath.Join(dir, "admin.sock")
 	}
 	return serve.ListenSocket(path)
+}
+
+// own returns a folder of the server's own, for sockets that nobody named.
+func (s *serving) own() (string, error) {
+	if len(s.removed) > 0 {
+		return s.removed[0], nil
+	}
+	dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "optimem-")
+	if err == nil {
+		s.removed = append(s.removed, dir)
+	}
+	return dir, err
+}
+
+// listenTop answers 'optimem top': on the socket that was named, else on one in a folder of the server's own, where none is no
+// reason not to serve.
+func (s *serving) listenTop() (server *top.Server, err error) {
+	path := s.topSocket
+	if path == "" {
+		dir, err := s.own()
+		if err != nil {
+			return nil, nil
+		}
+		path = filepath.Join(dir, topSocketName)
+	}
+	if server, err = top.Listen(path); err != nil && s.topSocket == "" {
+		return nil, nil
+	}
+	s.topSocket = path
+	return server, err
 }
 
 // tls is the configuration of TLS, nil where none is spoken.

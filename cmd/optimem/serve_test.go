@@ -191,6 +191,42 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestServeTellsTop: a server answers 'optimem top' without being told to, on a socket of its user's, of the pool and its members; who
+// does not say which finds it; and nothing is left when it ends.
+func TestServeTellsTop(t *testing.T) {
+	runs := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", runs)
+	ask := func() (string, error) {
+		out, err := exec.Command("optimem", "top", "--json").CombinedOutput()
+		return string(out), err
+	}
+	if text, err := ask(); err == nil || !strings.Contains(text, "no server is there") {
+		t.Errorf("without a server: %v, %s", err, text)
+	}
+	s := startServer(t, modelsFolder(t), "--listen", "127.0.0.1:0", "--memory", "8MiB")
+	sockets, err := filepath.Glob(filepath.Join(runs, "optimem-*", "top.sock"))
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("%q, %v", sockets, err)
+	}
+	if info, err := os.Stat(sockets[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	s.says(t, "optimem top "+sockets[0])
+	text, err := ask()
+	if err != nil || !strings.Contains(text, `"kind":"pool"`) || !strings.Contains(text, `"name":"digits/1`) {
+		t.Errorf("%v, %s", err, text)
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.ends(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if left, _ := os.ReadDir(runs); len(left) != 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
 // writeCertificate writes a certificate for 127.0.0.1 and its key.
 func writeCertificate(t *testing.T, dir string) (cert, key string, parsed *x509.Certificate, pair tls.Certificate) {
 	t.Helper()

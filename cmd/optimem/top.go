@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 const topLong = `Show what the sessions and pools of a running process do: budgets, what is held, rates, stalls, and who waits.
 The process listens on a Unix socket: 'optimem run --top-socket SOCKET' does, and programs with package top do.
+'optimem serve' always does: without SOCKET it is the server that runs.
 
 On a terminal the table is drawn anew every --interval until it is interrupted or the process ends. Elsewhere it is printed
 once. Rates are those since the table before; in the first one, those of all passes so far.`
@@ -35,15 +37,20 @@ type topping struct {
 func (c *commandLine) topCommand() *cobra.Command {
 	t := &topping{commandLine: c}
 	cmd := &cobra.Command{
-		Use:   "top SOCKET",
+		Use:   "top [SOCKET]",
 		Short: "Show what a running process does with its memory",
 		Long:  topLong,
 		Example: `  optimem bench big.pt --runs 100 --top-socket /tmp/big.sock &
   optimem top /tmp/big.sock`,
-		Args: c.arguments(cobra.ExactArgs(1)),
+		Args: c.arguments(cobra.MaximumNArgs(1)),
 		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
-			if t.socket = args[0]; t.interval < 10*time.Millisecond {
+			if t.interval < 10*time.Millisecond {
 				return usageError(cmd, fmt.Errorf("--interval takes a time, 10ms or more"))
+			}
+			if len(args) == 1 {
+				t.socket = args[0]
+			} else if err := t.find(cmd.Context()); err != nil {
+				return err
 			}
 			return t.run(cmd.Context(), cmd.Flags().Changed("interval"))
 		}),
@@ -52,6 +59,31 @@ func (c *commandLine) topCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&t.once, "once", false, "print the table once, also on a terminal")
 	cmd.Flags().DurationVar(&t.interval, "interval", time.Second, "ask again after this `TIME`")
 	return cmd
+}
+
+// topSocketName is that of the sockets that servers make in folders of their own.
+const topSocketName = "top.sock"
+
+// find takes the socket of the only server that is there.
+func (t *topping) find(ctx context.Context) error {
+	all, _ := filepath.Glob(filepath.Join(cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()), "optimem-*", topSocketName))
+	var there []string
+	for _, socket := range all {
+		if info, err := os.Lstat(filepath.Dir(socket)); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
+			continue // not one that a server made
+		}
+		if _, err := top.Read(ctx, socket); err == nil { // else what a server that was killed has left, or another user's
+			there = append(there, socket)
+		}
+	}
+	switch len(there) {
+	case 0:
+		return &failure{err: errors.New("no server is there"), code: exitFailed, hints: []string{"say on which SOCKET a process listens: --top-socket"}}
+	case 1:
+		t.socket = there[0]
+		return nil
+	}
+	return &failure{err: fmt.Errorf("%d servers are there", len(there)), code: exitFailed, hints: []string{"say which: " + strings.Join(there, ", ")}}
 }
 
 func (t *topping) run(ctx context.Context, again bool) error {

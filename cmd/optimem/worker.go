@@ -148,7 +148,7 @@ func (w *working) work(ctx context.Context) (err error) {
 	}
 	defer queue.Close()
 	progress := new(work.Progress)
-	opts := w.registryOptions()
+	opts := w.registryOptions(nil)
 	opts.Session.Observe, opts.MaxQueue = progress.Observe, 1<<16
 	registry, err := serve.Open(ctx, w.dir, opts)
 	if err != nil {

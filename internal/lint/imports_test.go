@@ -127,7 +127,7 @@ var diagram = map[string][]string{
 
 	// Protocols over what runs models.
 	"serve": {
-		"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/otlp", "serve/internal/inference",
+		"runtime", "top", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/otlp", "serve/internal/inference",
 		"internal/preprocess",
 	},
 	"serve/otlp":               {},
