@@ -310,6 +310,49 @@ func TestResizedConversation(t *testing.T) {
 	t.Logf("%d bytes read of at most %d, %d changes", f.readBytes()-before, w.most, w.changes)
 }
 
+// TestResizedChoice: for another budget the weights that stay are chosen as a new engine chooses them.
+func TestResizedChoice(t *testing.T) {
+	for _, experts := range []int{0, 8} {
+		f := large(t, 6, experts)
+		start := func(memory int64) *generate.Engine {
+			e, err := generate.New(t.Context(), f.model, generate.Options{
+				Context: 256, Rows: 32, Sequences: 2, Session: runtime.Options{Memory: memory, PlanOnly: true},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { e.Close() })
+			return e
+		}
+		stays := func(e *generate.Engine) (list []*plan.Plan) {
+			for _, rows := range []int{1, 2, 32} {
+				p, err := e.ForecastPass(t.Context(), rows, min(rows, 2))
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, p)
+			}
+			return list
+		}
+		e := start(f.bytes + 1500<<10)
+		for _, part := range []int64{11, 13, 15, 10} {
+			memory := (f.bytes + 1500<<10) * part / 15
+			if err := e.Session().Resize(t.Context(), memory); err != nil {
+				t.Fatal(err)
+			}
+			got, want := stays(e), stays(start(memory))
+			for i := range got {
+				if !plan.SameFixed(got[i], want[i]) {
+					t.Errorf("%d experts, %d bytes: %d bytes of weights stay, of a new engine's %d", experts, memory, got[i].Fixed.WeightBytes, want[i].Fixed.WeightBytes)
+				}
+			}
+			if !plan.SameFixed(got[0], got[1]) {
+				t.Errorf("%d experts, %d bytes: passes that write keep %d and %d bytes", experts, memory, got[0].Fixed.WeightBytes, got[1].Fixed.WeightBytes)
+			}
+		}
+	}
+}
+
 // TestFaultsOfExperts: whichever read fails while experts are read as they are needed, or whenever the file changes, the
 // request ends with an error that says so, and the next one gives the text that it would have given.
 func TestFaultsOfExperts(t *testing.T) {

@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/hostmem"
@@ -31,7 +33,7 @@ func (s *Session) PlanMix(ctx context.Context, mix ...PassKind) ([]*plan.Plan, e
 		return nil, err
 	}
 	defer s.release()
-	s.mix, s.chosen, s.stays = nil, false, nil
+	s.mix, s.chosen, s.stays, s.apart, s.kinds = nil, false, nil, nil, nil
 	for _, k := range mix { // what ran may keep something else
 		p, err := s.kind(ctx, k)
 		if err != nil {
@@ -65,6 +67,7 @@ func (s *Session) kind(ctx context.Context, k PassKind) (*program, error) {
 // anchor returns the plan whose weights stay, nil where nothing says which.
 func (s *Session) anchor(ctx context.Context, budgetBytes int64) (*plan.Plan, error) {
 	if len(s.mix) > 0 && !s.chosen {
+		s.apart, s.kinds = nil, nil
 		stays, err := s.chooseStays(ctx, budgetBytes)
 		if err != nil && ctx.Err() != nil {
 			return nil, err // else each kind says for itself what it lacks
@@ -78,6 +81,24 @@ func (s *Session) anchor(ctx context.Context, budgetBytes int64) (*plan.Plan, er
 		return s.ran, nil
 	}
 	return s.lends, nil // what passes of few rows and of many need of experts is to lie in the same slots
+}
+
+// likeApart returns a plan that keeps the weights which one of the kinds of the mix keeps, where each keeps its own: those
+// of the one that keeps most, if they fit. Nil is that none do, or that the program is one of the kinds.
+func (s *Session) likeApart(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
+	if slices.Contains(s.kinds, p) {
+		return nil, nil
+	}
+	for _, like := range s.apart {
+		pl, err := s.newPlanLike(ctx, p, instances, budgetBytes, like)
+		if err != nil {
+			return nil, err
+		}
+		if plan.SameFixed(pl, like) {
+			return pl, nil
+		}
+	}
+	return nil, nil
 }
 
 // A chooser compares plans by what the mix takes if all its passes keep the weights that they keep.
@@ -136,6 +157,10 @@ func (s *Session) chooseStays(ctx context.Context, budgetBytes int64) (*plan.Pla
 				return nil, err
 			}
 		}
+	}
+	if c.best == nil && !math.IsInf(c.seconds, 1) {
+		slices.SortStableFunc(own, func(a, b *plan.Plan) int { return cmp.Compare(b.Fixed.Bytes, a.Fixed.Bytes) })
+		s.apart, s.kinds = own, c.programs
 	}
 	return c.best, nil
 }

@@ -164,6 +164,11 @@ func (s *Session) newPlan(ctx context.Context, p *program, instances int, budget
 	if err != nil {
 		return nil, err
 	}
+	if like == nil {
+		if pl, err := s.likeApart(ctx, p, instances, budgetBytes); pl != nil || err != nil {
+			return pl, err
+		}
+	}
 	pl, err := s.newPlanLike(ctx, p, instances, budgetBytes, like)
 	if err == nil && like == nil && len(pl.Experts) > 0 {
 		s.lends = pl

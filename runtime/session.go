@@ -143,6 +143,9 @@ type Session struct {
 	mix    []PassKind
 	chosen bool
 	stays  *plan.Plan
+	// apart are the plans of the kinds where each keeps its own, the one that keeps most first, kinds their programs.
+	apart []*plan.Plan
+	kinds []*program
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.
