@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -50,7 +51,7 @@ func TestEncodedLinear(t *testing.T) {
 	}
 }
 
-func checkEncodedLinear(t *testing.T, pool *Pool, rng *rand.Rand, e *encoded.Encoding, m, n, k int) {
+func checkEncodedLinear(t *testing.T, pool *ops.Pool, rng *rand.Rand, e *encoded.Encoding, m, n, k int) {
 	t.Helper()
 	x := make([]float32, m*k)
 	for i := range x {
@@ -69,7 +70,7 @@ func checkEncodedLinear(t *testing.T, pool *Pool, rng *rand.Rand, e *encoded.Enc
 	weights.Layout = tensor.Layout{Shape: tensor.Shape{n, k}, Strides: []int{k, 1}, Offset: k}
 	codes.Layout = tensor.Layout{Shape: tensor.Shape{n, rowBytes}, Strides: []int{rowBytes, 1}, Offset: rowBytes}
 	for _, attrs := range []graph.Attrs{{}, {"act": "relu"}, {"precision": "bf16"}} {
-		if attrs["precision"] != nil && (pool.set == nil || !pool.set.HasUnit()) {
+		if attrs["precision"] != nil && (pool.Set == nil || !pool.Set.HasUnit()) {
 			continue
 		}
 		want, err := Compute(t.Context(), pool, graph.Standard(), "linear", attrs, left, weights, add)
@@ -137,7 +138,7 @@ func firstRows(v view, rows int) view {
 
 // TestDecode: rows of blocks are their numbers, also where bytes lie apart.
 func TestDecode(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	for _, e := range encoded.All() {
 		if !e.Readable() || e.Elements == 1 {
@@ -169,7 +170,7 @@ func TestDecode(t *testing.T) {
 
 // BenchmarkEncodedLinear is rows by 4096 columns of depth 2048; bytes are those of blocks. Beside means it gives the shortest run.
 func BenchmarkEncodedLinear(b *testing.B) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	const n, k = 4096, 2048
 	rng := rand.New(rand.NewPCG(1, 2))
