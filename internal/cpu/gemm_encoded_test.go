@@ -106,16 +106,16 @@ func TestEncodedRows(t *testing.T) {
 				rowBytes, _ := e.BlockBytes(k)
 				x, residual := strided(rng, tensor.Float32, most, k), strided(rng, tensor.Float32, most, n)
 				codes := tensor.Of(randomBlocks(rng, e, n, k), n, rowBytes)
-				w := guardedView(t, view{data: codes.Data, dtype: codes.DType, layout: codes.Layout})
+				w := guardedView(t, ops.View{Data: codes.Data, DType: codes.DType, Layout: codes.Layout})
 				bias := strided(rng, tensor.Float32, n)
 				attrs := graph.Attrs{graph.EncodingAttr: e.Name}
 				for _, add := range []bool{false, true} {
 					compute := func(rows int) []byte {
-						in := []view{firstRows(x, rows), w, bias}
+						in := []ops.View{firstRows(x, rows), w, bias}
 						if add {
 							in = append(in, firstRows(residual, rows))
 						}
-						return runKind(t, pool, "linear", attrs, emptyView(tensor.Float32, rows, n), in...).data
+						return runKind(t, pool, "linear", attrs, emptyView(tensor.Float32, rows, n), in...).Data
 					}
 					want := compute(most)
 					for rows := 1; rows < most; rows++ {
@@ -130,9 +130,9 @@ func TestEncodedRows(t *testing.T) {
 }
 
 // firstRows returns the first rows of a view.
-func firstRows(v view, rows int) view {
-	v.layout.Shape = slices.Clone(v.layout.Shape)
-	v.layout.Shape[0] = rows
+func firstRows(v ops.View, rows int) ops.View {
+	v.Layout.Shape = slices.Clone(v.Layout.Shape)
+	v.Layout.Shape[0] = rows
 	return v
 }
 
