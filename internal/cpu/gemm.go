@@ -289,6 +289,9 @@ func (g *gemmCall[T]) run(p *ops.Pool) {
 		return
 	}
 	g.fewColumns = g.fewWidth()
+	if g.right.encoding != nil && g.fewColumns > 0 {
+		g.strips = g.codesStrips()
+	}
 	g.direct = g.a == panelSource[T](&g.left) && g.left.inPlace(g.m, g.n)
 	down := (g.gemmCut.rows + g.partRows - 1) / g.partRows
 	across := ((g.n+stripColumns-1)/stripColumns + g.strips - 1) / g.strips

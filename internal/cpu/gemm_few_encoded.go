@@ -20,6 +20,16 @@ func (g *gemmCall[T]) takesCodes() bool {
 	return ok && turn != nil && g.set.Turns() && g.set.HasCodes(g.m, roundOf(m.encoding))
 }
 
+// codesStrips returns how many strips of columns a part has then: codes take longer to compute with than to fetch, so that parts are
+// small where there are few, for threads to have the same share. The last columns are in a part with others.
+func (g *gemmCall[T]) codesStrips() int {
+	const parts = 16
+	if g.n%stripColumns != 0 {
+		return g.strips
+	}
+	return min(g.strips, max(1, g.n/stripColumns/parts))
+}
+
 // fewCodesRoom is what the columns of a part are prepared in.
 type fewCodesRoom struct {
 	turning [2]turning
