@@ -56,6 +56,10 @@ type Options struct {
 	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
 	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
 	Draft *models.Model
+	// Branches is how many guesses of what follows a pass verifies of each sequence at most, of which the model's own choice
+	// follows one: others than the first are what followed other occurrences of the same tokens. 0 is 1. More take blocks of
+	// their own, which are planned. A model that keeps states, or has layers with a window, has one.
+	Branches int
 }
 
 // The defaults.
@@ -103,10 +107,11 @@ type Engine struct {
 	waiting []*sequence
 	running []*sequence
 	// finished are those that this pass was the last of.
-	finished []*sequence
-	pass     pass
-	ahead    *ahead
-	draft    *draft
+	finished  []*sequence
+	pass      pass
+	ahead     *ahead
+	branching branching
+	draft     *draft
 
 	// stating is held by who saves or restores: one at a time needs a place for a state.
 	stating sync.Mutex
@@ -162,7 +167,10 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 	if opts.Sequences == 0 {
 		opts.Sequences = 1
 	}
-	var err error
+	err := opts.checkBranches(model)
+	if err != nil {
+		return nil, err
+	}
 	most := defaultContext
 	if model.Source() > 0 {
 		most = sourceContext
@@ -227,7 +235,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		states = opts.statePlaces(n.rows)
 	}
 	step := models.StepOptions{
-		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks, States: states,
+		Blocks: perSequence*opts.Sequences + opts.spareBlocks(), Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks, States: states,
 	}
 	whole, err := model.Steps(step)
 	if err != nil {
@@ -294,6 +302,10 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	}
 	if len(p.Experts) > 0 && opts.Speculate == 0 { // each row more needs other experts, which are read: guessing costs more than it gives
 		e.ahead.limit = 0
+	}
+	if err = e.openBranches(ctx); err != nil {
+		e.session.Close()
+		return nil, err
 	}
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	go e.loop()

@@ -281,7 +281,8 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 		}
 	}()
 	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Draft: draft,
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Branches: w.branches,
+		Draft: draft,
 	})
 	if err != nil {
 		return nil, err
