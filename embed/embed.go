@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -29,8 +30,8 @@ type Options struct {
 	MaxTokens int
 }
 
-// An Embedder makes vectors of texts. It may be shared between goroutines, which take turns. The checkpoint of its model must
-// stay open until it was closed.
+// An Embedder makes vectors of texts. It may be shared between goroutines, whose texts share passes where they have about the same
+// length. The checkpoint of its model must stay open until it was closed.
 type Embedder struct {
 	folder  *Folder
 	opts    Options
@@ -41,6 +42,7 @@ type Embedder struct {
 	pooled, dim int
 	// paged says that passes bring weights: fewer passes are better then than less padding.
 	paged atomic.Bool
+	line  line
 }
 
 // A Request is texts whose vectors are wanted.
@@ -48,6 +50,8 @@ type Request struct {
 	Texts []string
 	// Prompt goes before each text: see [Folder.Prompt].
 	Prompt string
+	// Priority says which of the requests that wait goes first. A pass that has begun is not interrupted.
+	Priority runtime.Priority
 	// Done, where it is not nil, is told how many texts more are done.
 	Done func(texts int)
 }
@@ -68,7 +72,7 @@ func (r *Result) Vector(text int) []float32 { return r.Data[text*r.Dim:][:r.Dim:
 
 // New returns an embedder. The model is that of [Folder.Checkpoint] with the class [Folder.Class], nil for a folder without.
 func New(ctx context.Context, folder *Folder, model *models.Model, opts Options) (*Embedder, error) {
-	e := &Embedder{folder: folder, opts: opts}
+	e := &Embedder{folder: folder, opts: opts, line: line{now: time.Now}}
 	switch {
 	case opts.Dim < 0:
 		return nil, &RequestError{"Dim", fmt.Sprintf("%d numbers", opts.Dim)}
@@ -178,6 +182,7 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 	if len(r.Texts) > maxTexts {
 		return nil, &RequestError{"Texts", fmt.Sprintf("%d texts, more than %d", len(r.Texts), maxTexts)}
 	}
+	since := r.Priority.Since(e.line.now())
 	result := &Result{Dim: e.dim, Data: make([]float32, len(r.Texts)*e.dim), Tokens: make([]int, len(r.Texts))}
 	texts := make([]encoded, len(r.Texts))
 	prompt := 0
@@ -200,11 +205,7 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 		}
 		texts[i], result.Tokens[i] = encoded{index: i, ids: ids}, len(ids)
 	}
-	run := e.states
-	if e.folder.table != nil {
-		run = e.means
-	}
-	err := run(ctx, texts, prompt, func(text int, vector []float32) {
+	give := func(text int, vector []float32) {
 		for _, l := range e.folder.head {
 			vector = l.run(vector)
 		}
@@ -216,7 +217,13 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 		if r.Done != nil {
 			r.Done(1)
 		}
-	})
+	}
+	var err error
+	if e.folder.table != nil {
+		err = e.means(ctx, texts, give)
+	} else {
+		err = e.states(ctx, &job{since: since, prompt: prompt, texts: texts}, give)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +271,7 @@ func (e *Embedder) promptTokens(prompt string) (int, error) {
 }
 
 // means gives the means of the tokens' rows.
-func (e *Embedder) means(ctx context.Context, texts []encoded, _ int, give func(text int, vector []float32)) error {
+func (e *Embedder) means(ctx context.Context, texts []encoded, give func(text int, vector []float32)) error {
 	const rows = 1 << 14 // that are kept
 	cache := make(map[int64][]float32)
 	vector := make([]float32, e.folder.table.width)
@@ -290,47 +297,35 @@ const (
 )
 
 // states gives the pooled states of the model. The longest texts come first: what does not fit is known at once.
-func (e *Embedder) states(ctx context.Context, texts []encoded, prompt int, give func(text int, vector []float32)) error {
-	slices.SortStableFunc(texts, func(a, b encoded) int { return len(b.ids) - len(a.ids) })
-	for len(texts) > 0 {
-		length := e.padded(len(texts[0].ids))
-		if length == 0 { // nothing to have a state
-			for _, t := range texts {
-				give(t.index, make([]float32, e.pooled))
-			}
-			return nil
-		}
-		worth := passWorth
-		if e.paged.Load() {
-			worth = pagedWorth
-		}
-		n := min(e.together(texts, worth), max(passTokens/length, 1))
-		if err := e.pass(ctx, texts[:n], length, prompt, give); err != nil {
-			return err
-		}
-		texts = texts[n:]
+func (e *Embedder) states(ctx context.Context, j *job, give func(text int, vector []float32)) error {
+	slices.SortStableFunc(j.texts, func(a, b encoded) int { return len(b.ids) - len(a.ids) })
+	for n := len(j.texts); n > 0 && len(j.texts[n-1].ids) == 0; n-- { // nothing to have a state
+		give(j.texts[n-1].index, make([]float32, e.pooled))
+		j.texts = j.texts[:n-1]
 	}
-	return nil
+	if len(j.texts) == 0 {
+		return nil
+	}
+	return e.wait(ctx, j, give)
 }
 
-// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and passes,
-// each worth so many tokens, are the least for all of them. Texts without tokens have no pass.
-func (e *Embedder) together(texts []encoded, worth int) int {
+// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and passes
+// cost the least for all of them.
+func (e *Embedder) together(texts []encoded) int {
+	worth := passWorth
+	if e.paged.Load() {
+		worth = pagedWorth
+	}
 	// Runs of texts of one padded length, from the shortest: least[i] is what the texts from run i on cost, next[i] the run
 	// that the second of their passes begins with.
 	var lengths, starts []int
-	end := len(texts)
 	for i, t := range texts {
 		length := e.padded(len(t.ids))
-		if length == 0 {
-			end = i
-			break
-		}
 		if len(lengths) == 0 || length != lengths[len(lengths)-1] {
 			lengths, starts = append(lengths, length), append(starts, i)
 		}
 	}
-	starts = append(starts, end)
+	starts = append(starts, len(texts))
 	least, next := make([]int, len(lengths)+1), make([]int, len(lengths))
 	for i := len(lengths) - 1; i >= 0; i-- {
 		least[i] = math.MaxInt
@@ -366,20 +361,25 @@ func (e *Embedder) padded(n int) int {
 // shortest is the shortest row that is run, where the model has as many positions.
 const shortest = 8
 
-// pass runs texts that are padded to one length.
-func (e *Embedder) pass(
-	ctx context.Context, texts []encoded, length, prompt int, give func(text int, vector []float32),
-) error {
-	rows := len(texts)
+// pass runs texts that are padded to one length, and gives their states to those who wait for them.
+func (e *Embedder) pass(ctx context.Context, parts []part, length int) error {
+	rows := 0
+	for _, p := range parts {
+		rows += len(p.texts)
+	}
 	ids, mask := make([]int64, rows*length), make([]int64, rows*length)
-	for i, t := range texts {
-		row, seen := ids[i*length:][:length], mask[i*length:][:length]
-		for j := range row {
-			if j < len(t.ids) {
-				row[j], seen[j] = int64(t.ids[j]), 1
-			} else {
-				row[j] = int64(e.folder.encoder.Padding)
+	at := 0
+	for _, p := range parts {
+		for _, t := range p.texts {
+			row, seen := ids[at*length:][:length], mask[at*length:][:length]
+			for j := range row {
+				if j < len(t.ids) {
+					row[j], seen[j] = int64(t.ids[j]), 1
+				} else {
+					row[j] = int64(e.folder.encoder.Padding)
+				}
 			}
+			at++
 		}
 	}
 	in := runtime.Values{idsInput: tensor.Of(ids, rows, length)}
@@ -396,10 +396,13 @@ func (e *Embedder) pass(
 		return err
 	}
 	width := len(states) / (rows * length)
-	for i, t := range texts {
-		vector := make([]float32, len(e.folder.pooling.modes)*width)
-		e.folder.pooling.pool(vector, states[i*length*width:][:len(t.ids)*width], width, prompt)
-		give(t.index, vector)
+	for _, p := range parts {
+		for _, t := range p.texts {
+			vector := make([]float32, len(e.folder.pooling.modes)*width)
+			e.folder.pooling.pool(vector, states[:len(t.ids)*width], width, p.prompt)
+			states = states[length*width:]
+			p.out <- pooled{text: t.index, vector: vector}
+		}
 	}
 	return nil
 }

@@ -73,19 +73,19 @@ func TestTogether(t *testing.T) {
 	for range 300 {
 		texts := make([]encoded, 1+random.IntN(40))
 		for i := range texts {
-			texts[i].ids = make([]uint32, random.IntN(40))
+			texts[i].ids = make([]uint32, 1+random.IntN(40))
 		}
 		slices.SortFunc(texts, func(a, b encoded) int { return len(b.ids) - len(a.ids) })
 		var lengths []int
 		for _, text := range texts {
-			if n := e.padded(len(text.ids)); n > 0 {
-				lengths = append(lengths, n)
+			lengths = append(lengths, e.padded(len(text.ids)))
+		}
+		for _, paged := range []bool{false, true} {
+			worth := passWorth
+			if paged {
+				worth = pagedWorth
 			}
-		}
-		if len(lengths) == 0 {
-			continue
-		}
-		for _, worth := range []int{0, 20, passWorth, pagedWorth} {
+			e.paged.Store(paged)
 			least := make([]int, len(lengths)+1) // of the texts from i on
 			for i := len(lengths) - 1; i >= 0; i-- {
 				least[i] = math.MaxInt
@@ -95,7 +95,7 @@ func TestTogether(t *testing.T) {
 			}
 			cost := 0
 			for at := 0; at < len(lengths); {
-				n := e.together(texts[at:], worth)
+				n := e.together(texts[at:])
 				if n < 1 || at+n > len(lengths) {
 					t.Fatalf("%d texts of %d share a pass", n, len(lengths)-at)
 				}

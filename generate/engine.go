@@ -109,6 +109,7 @@ type Engine struct {
 	// finished are those that this pass was the last of.
 	finished  []*sequence
 	pass      pass
+	now       func() time.Time
 	ahead     *ahead
 	branching branching
 	draft     *draft
@@ -255,7 +256,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	e := &Engine{
 		model: steps, whole: whole, opts: opts, context: n.context, rows: n.rows, source: source,
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
-		blocks: blocks, sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows),
+		blocks: blocks, sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows), now: time.Now,
 	}
 	e.pass.in = stepInputs{
 		width: perSequence, sourceWidth: graph.Blocks(source), adapted: len(model.Adapters()) > 0, keyless: !keys, recurrent: recurrent,
@@ -312,10 +313,21 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	return e, nil
 }
 
-// largest plans the largest pass, which takes what the engine takes: nothing is found out later.
+// largest plans the largest pass, which takes what the engine takes: nothing is found out later. The weights that stay
+// are chosen for prompts and writing together: as many tokens are taken to be written as there are in prompts, in passes
+// of all sequences.
 func (e *Engine) largest(ctx context.Context, session *runtime.Session) (*plan.Plan, error) {
-	p, err := session.Plan(ctx, e.shapes(bucket(e.rows), min(bucket(e.opts.Sequences), e.rows)))
-	if err == nil {
+	rows, all := bucket(e.rows), min(bucket(e.opts.Sequences), e.rows)
+	mix := []runtime.PassKind{{Shapes: e.shapes(rows, all), Weight: 1}}
+	if all < rows {
+		mix = append(mix, runtime.PassKind{Shapes: e.shapes(all, all), Weight: float64(rows) / float64(all)})
+	}
+	plans, err := session.PlanMix(ctx, mix...)
+	if err != nil {
+		return nil, err
+	}
+	p := plans[0]
+	if all > 1 {
 		_, err = session.Plan(ctx, e.shapes(1, 1))
 	}
 	if err == nil && e.source > 0 {

@@ -55,7 +55,7 @@ func (e *Engine) gather() bool {
 			}
 			select {
 			case s := <-e.requests:
-				e.waiting = append(e.waiting, s)
+				e.enter(s)
 			case task := <-e.tasks:
 				task()
 			case <-again:
@@ -66,7 +66,7 @@ func (e *Engine) gather() bool {
 		for more := true; more; {
 			select {
 			case s := <-e.requests:
-				e.waiting = append(e.waiting, s)
+				e.enter(s)
 			case task := <-e.tasks:
 				task()
 				more = idle // who writes goes on after each
@@ -101,7 +101,16 @@ func (e *Engine) alive(list []*sequence) []*sequence {
 	return kept
 }
 
-// admit lets waiting requests begin, in the order in which they came, as long as there are blocks. A pass has a row for each.
+// enter has a request wait, behind those that came before it.
+func (e *Engine) enter(s *sequence) {
+	i := len(e.waiting)
+	for i > 0 && s.since.Before(e.waiting[i-1].since) {
+		i--
+	}
+	e.waiting = slices.Insert(e.waiting, i, s)
+}
+
+// admit lets waiting requests begin, in the order in which they came and by their priority, as long as there are blocks. A pass has a row for each.
 func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {

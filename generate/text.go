@@ -311,7 +311,7 @@ func (w *Writer) beginSpeech(ctx context.Context, r *TextRequest) error {
 			language = speech.Language
 		case r.Language == "":
 			all := slices.Collect(maps.Values(speech.Languages))
-			heard, err := w.engine.Generate(ctx, Request{Prompt: prompt, Source: q.Source, MaxTokens: 1, Constraint: oneOf(all)}, nil)
+			heard, err := w.engine.Generate(ctx, Request{Prompt: prompt, Source: q.Source, MaxTokens: 1, Constraint: oneOf(all), Priority: q.Priority}, nil)
 			if err != nil {
 				return err
 			}
