@@ -60,3 +60,28 @@ func TestTextOnGPU(t *testing.T) {
 		})
 	}
 }
+
+// TestBranchesOnGPU: so it is where a pass verifies several guesses, whose beginnings are copied in the GPU's memory.
+func TestBranchesOnGPU(t *testing.T) {
+	plain := longEngine(t, chatFolder, generate.Options{Context: 120, Speculate: generate.NoSpeculation})
+	lib := sim.New(t, "memory=64M order=lazy:4")
+	t.Cleanup(func() { lib.Check(t) }) // after the engine is closed
+	e := longEngine(t, chatFolder, generate.Options{
+		Session: runtime.Options{Device: "cuda", CUDALibrary: lib.Path}, Context: 120, Speculate: 4, Branches: 4,
+	})
+	for i := range 4 {
+		r := branching(i)
+		r.Prompt, r.MaxTokens = r.Prompt[:min(len(r.Prompt), 60)], 30
+		want, err := plain.Generate(t.Context(), r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.Generate(t.Context(), r, nil)
+		if err != nil || !slices.Equal(got.Tokens, want.Tokens) {
+			t.Errorf("request %d: %v, want %v: %v", i, got, want.Tokens, err)
+		}
+	}
+	if s := e.Stats(); s.Accepted == 0 {
+		t.Error("no guess was right")
+	}
+}

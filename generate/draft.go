@@ -53,7 +53,7 @@ func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
 		return refused("a model that reads a source")
 	}
 	width := graph.Blocks(n.context)
-	steps, err := model.Steps(models.StepOptions{Blocks: width * opts.Sequences, Context: n.context, DType: opts.KV})
+	steps, err := model.Steps(models.StepOptions{Blocks: width*opts.Sequences + opts.spareBlocks(), Context: n.context, DType: opts.KV})
 	if err != nil {
 		return nil, fmt.Errorf("the model that guesses: %w", err)
 	}

@@ -60,6 +60,10 @@ type Options struct {
 	// Remote, where it is not nil, begins what runs the passes in place of a session of this process: package pipeline.
 	// Session then only plans, nothing is guessed ahead unless Speculate says how far, and nothing can be saved.
 	Remote func(ctx context.Context, m RemoteModel) (Remote, error)
+	// Branches is how many guesses of what follows a pass verifies of each sequence at most, of which the model's own choice
+	// follows one: others than the first are what followed other occurrences of the same tokens. 0 is 1. More take blocks of
+	// their own, which are planned. A model that keeps states, or has layers with a window, has one.
+	Branches int
 }
 
 // The defaults.
@@ -76,9 +80,9 @@ const (
 type Engine struct {
 	session *runtime.Session
 	// remote runs the passes in its place, nil where it does; landed are those that are over.
-	remote  Remote
-	landed  chan *pass
-	model   *models.Model
+	remote Remote
+	landed chan *pass
+	model  *models.Model
 	// whole is the model with the caches of all modules in one order, where those with a window have another.
 	whole   *models.Model
 	opts    Options
@@ -110,11 +114,12 @@ type Engine struct {
 	waiting []*sequence
 	running []*sequence
 	// finished are those that this pass was the last of.
-	finished []*sequence
-	pass     pass
-	now      func() time.Time
-	ahead    *ahead
-	draft    *draft
+	finished  []*sequence
+	pass      pass
+	now       func() time.Time
+	ahead     *ahead
+	branching branching
+	draft     *draft
 
 	// stating is held by who saves or restores: one at a time needs a place for a state.
 	stating sync.Mutex
@@ -170,7 +175,10 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 	if opts.Sequences == 0 {
 		opts.Sequences = 1
 	}
-	var err error
+	err := opts.checkBranches(model)
+	if err != nil {
+		return nil, err
+	}
 	most := defaultContext
 	if model.Source() > 0 {
 		most = sourceContext
@@ -235,7 +243,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		states = opts.statePlaces(n.rows)
 	}
 	step := models.StepOptions{
-		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks, States: states,
+		Blocks: perSequence*opts.Sequences + opts.spareBlocks(), Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks, States: states,
 	}
 	whole, err := model.Steps(step)
 	if err != nil {
@@ -324,7 +332,10 @@ func (e *Engine) startSession(ctx context.Context, whole *models.Model, steps mo
 	if len(p.Experts) > 0 && e.opts.Speculate == 0 { // each row more needs other experts, which are read: guessing costs more than it gives
 		e.ahead.limit = 0
 	}
-	return nil
+	if err = e.openBranches(ctx); err != nil {
+		e.session.Close()
+	}
+	return err
 }
 
 // largest plans the largest pass, which takes what the engine takes: nothing is found out later. The weights that stay

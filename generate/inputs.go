@@ -15,6 +15,8 @@ type row struct {
 	length int
 	// from and to are where it finds the state of the sequence, and where it leaves it, of a model that keeps some.
 	from, to int64
+	// branch is the branch of its sequence that it belongs to, nil for none.
+	branch *branch
 }
 
 // stepInputs are the inputs of passes that write: an engine's, or a draft's, which has fewer.
@@ -52,6 +54,11 @@ func (in *stepInputs) add(r row, wanted bool) {
 	in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i] = int64(r.id), int64(r.at), r.s.adapter, int64(r.length)
 	in.places[2*i], in.places[2*i+1] = r.from, r.to
 	putTable(in.tables[i*in.width:][:in.width], 0, r.s.table)
+	if x := r.branch; x != nil {
+		for k, block := range x.blocks[:min(len(x.blocks), in.width-x.from)] {
+			in.tables[i*in.width+x.from+k] = int64(block)
+		}
+	}
 	if in.windowed {
 		putTable(in.windows[i*in.width:][:in.width], r.s.windowFrom, r.s.window)
 	}

@@ -164,6 +164,8 @@ type part struct {
 	s       *sequence
 	rows    int
 	guesses []int
+	// branches are other guesses.
+	branches []branch
 	// could is how many guesses it may have.
 	could int
 	// to is the place for the state behind its last row, saves are those behind others.
@@ -230,8 +232,11 @@ func (e *Engine) compose(ctx context.Context, p *pass, most int) error {
 			return err
 		}
 		e.allot(p.parts)
-		for _, part := range p.parts {
-			p.rows += len(part.guesses)
+		for k := range p.parts {
+			p.rows += p.parts[k].logitRows() - 1
+		}
+		if err := e.copyBeginnings(ctx, p.parts); err != nil {
+			return err
 		}
 	} else {
 		e.allot(p.parts)
@@ -259,8 +264,9 @@ func (e *Engine) fill(p *pass, rows int) (in, out runtime.Values) {
 		for i := range part.rows + len(part.guesses) {
 			at := s.cached + i
 			from, to := part.place(i)
-			p.in.add(row{s, at, part.token(i), e.lengthFor(s, at), from, to}, i >= part.rows-1 && part.chooses())
+			p.in.add(row{s: s, at: at, id: part.token(i), length: e.lengthFor(s, at), from: from, to: to}, i >= part.rows-1 && part.chooses())
 		}
+		e.addBranches(part)
 	}
 	in = p.in.values()
 	m := len(p.in.wanted)
@@ -297,7 +303,7 @@ func (e *Engine) choose(p *pass) error {
 			s.tell()
 			continue
 		}
-		n := (1 + len(part.guesses)) * e.vocabulary
+		n := part.logitRows() * e.vocabulary
 		written += e.follow(part, logits[:n])
 		logits = logits[n:]
 	}
@@ -326,9 +332,11 @@ func (e *Engine) follow(p *part, logits []float32) int {
 	var err error
 	s.cached += p.rows
 	s.tell()
+	paths, row := p.paths(logits, e.vocabulary), logits[:e.vocabulary]
+	var taken *branch
 	for i := 0; ; i++ {
 		var t Token
-		t, err = s.sampler.next(s.tokens, logits[i*e.vocabulary:(i+1)*e.vocabulary])
+		t, err = s.sampler.next(s.tokens, row)
 		last := errors.Is(err, ErrStop)
 		if err != nil && !last {
 			err = fmt.Errorf("choosing token %d: %w", len(s.tokens)-len(s.Prompt), err)
@@ -347,15 +355,25 @@ func (e *Engine) follow(p *part, logits []float32) int {
 		if again = e.restarts && len(s.tokens) == e.stretch+1; again {
 			break
 		}
-		if done || i == len(p.guesses) {
+		if done {
 			break
 		}
-		s.learn(t.ID == p.guesses[i])
-		if t.ID != p.guesses[i] {
+		if paths[0].branch == nil && i < len(p.guesses) {
+			s.learn(t.ID == p.guesses[i])
+		}
+		lost := i == 0 && len(p.branches) > 0 && t.ID != p.guesses[0]
+		if paths = follow(paths, i, t.ID); lost {
+			s.tryLuck(len(paths) > 0)
+		}
+		if len(paths) == 0 {
 			break
 		}
+		row, taken = paths[0].logits[i*e.vocabulary:][:e.vocabulary], paths[0].branch
 		right++
 		s.cached++
+	}
+	if taken != nil {
+		s.grow(taken)
 	}
 	e.blocks.register(s)
 	e.settle(p, right)
@@ -370,7 +388,7 @@ func (e *Engine) follow(p *part, logits []float32) int {
 	}
 	s.drafted = min(s.drafted, s.cached)
 	e.mu.Lock()
-	e.stats.Guessed += int64(len(p.guesses))
+	e.stats.Guessed += int64(p.guessed())
 	e.stats.Accepted += int64(right)
 	e.mu.Unlock()
 	if done || err != nil {

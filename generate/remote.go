@@ -34,6 +34,8 @@ func (e *Engine) checkRemote() error {
 		return &models.UnsupportedError{What: "passes elsewhere of a model that reads a source", Hint: "run it on one machine"}
 	case e.opts.Draft != nil:
 		return &RequestError{"Draft", "guesses for passes that run elsewhere"}
+	case e.opts.Branches > 1:
+		return &RequestError{"Branches", "several guesses for passes that run elsewhere"}
 	case e.opts.Speculate == 0:
 		e.ahead.limit = 0
 	}

@@ -36,7 +36,9 @@ const (
 type history struct {
 	// last is where so many tokens in a row were seen last: the place behind them.
 	last [mostGram + 1]map[gram]int
-	seen int
+	// before are the places where the same tokens were seen before a place.
+	before [mostGram + 1]map[int]int
+	seen   int
 }
 
 type gram [mostGram]int32
@@ -54,9 +56,13 @@ func (h *history) guess(tokens []int, n int) []int {
 	for n > 0 && h.seen < len(tokens) { // the ending itself is not an occurrence before it
 		for size := leastGram; size <= min(mostGram, h.seen); size++ {
 			if h.last[size] == nil {
-				h.last[size] = make(map[gram]int)
+				h.last[size], h.before[size] = make(map[gram]int), make(map[int]int)
 			}
-			h.last[size][gramOf(tokens[h.seen-size:h.seen])] = h.seen
+			g := gramOf(tokens[h.seen-size : h.seen])
+			if at, known := h.last[size][g]; known {
+				h.before[size][h.seen] = at
+			}
+			h.last[size][g] = h.seen
 		}
 		h.seen++
 	}
@@ -132,9 +138,11 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 		p.guesses = p.guesses[:min(len(p.guesses), p.could)]
 	}
 	if e.draft != nil && best > 0 {
-		return e.draft.guess(ctx, parts)
+		if err := e.draft.guess(ctx, parts); err != nil {
+			return err
+		}
 	}
-	return nil
+	return e.branch(ctx, parts)
 }
 
 // widest is how many guesses for each sequence are worth it.

@@ -286,8 +286,8 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 		return nil, err
 	}
 	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Draft: draft,
-		Remote: far,
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Branches: w.branches,
+		Draft: draft, Remote: far,
 	})
 	if err != nil {
 		return nil, w.stageFailure(err)

@@ -38,6 +38,7 @@ type writing struct {
 	draft     string
 	routing   string
 	ahead     int // what speculate says, as [generate.Options.Speculate]
+	branches  int
 	stops     []string
 	logprobs  int
 	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.
@@ -69,10 +70,11 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
 	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (lossy; default: as the weights)")
 	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
+	flags.IntVar(&w.branches, "branches", 1, "verify up to `N` guesses of what follows in a pass, which changes no text")
 	flags.StringVar(&w.draft, "draft", "", "guess with a smaller `MODEL` of the same vocabulary, in the same memory")
 	flags.StringVar(&w.routing, "routing", "", "write which experts rows went to, a line a layer and pass, to `FILE`.jsonl: for 'plan --trace'")
 	grouped(flags, measureGroup, "routing")
-	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "draft")
+	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "branches", "draft")
 
 	w.samplingFlags(cmd)
 	w.sessionFlags(cmd)
@@ -135,8 +137,11 @@ func (r *run) checkKV(name string) error {
 	return nil
 }
 
-// checkSpeculate reads --speculate.
+// checkSpeculate reads --speculate and --branches.
 func (w *writing) checkSpeculate() error {
+	if w.branches < 1 || w.branches > generate.MostBranches {
+		return w.usage("", "--branches takes a number of guesses, 1 to %d", generate.MostBranches)
+	}
 	switch w.speculate {
 	case "auto":
 		return nil

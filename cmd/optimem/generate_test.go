@@ -369,3 +369,17 @@ func TestGenerateSeveral(t *testing.T) {
 		}
 	}
 }
+
+// TestGenerateBranches: several guesses at once change no text, and a number that cannot be is refused.
+func TestGenerateBranches(t *testing.T) {
+	ask := []string{"generate", chatModel, "one two three one two four one two", "--raw", "--max-tokens", "40", "--quiet"}
+	want, _ := done(t, ask...)
+	if got, _ := done(t, append(ask, "--branches", "4", "--speculate", "3")...); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, n := range []string{"0", "9"} {
+		if _, text, code := command(t, append(ask, "--branches", n)...); code != exitUsage || !strings.Contains(text, "--branches takes") {
+			t.Errorf("--branches %s: exit code %d: %q", n, code, text)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package generate_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// branching is one of many requests whose texts repeat themselves, with now this and now that behind the same tokens.
+func branching(i int) generate.Request {
+	rng := rand.New(rand.NewPCG(uint64(i), 6))
+	r := generate.Request{Seed: uint64(i), Logprobs: 2, MaxTokens: 40 + rng.IntN(60)}
+	for len(r.Prompt) < 20+rng.IntN(60) {
+		r.Prompt = append(r.Prompt, 5, 6, 7+rng.IntN(4), 9+rng.IntN(3))
+	}
+	switch r.Sampling.RepetitionPenalty = 0.2; i % 3 {
+	case 1:
+		r.Sampling.Temperature = 0.3
+	case 2:
+		r.Sampling.Temperature, r.Sampling.TopK = 1.2, 4
+	}
+	return r
+}
+
+// TestBranches: several guesses at once change how many passes a text takes, and no bit of it, in every mode, beside others
+// and with a model that guesses; there are those where one that was not the first is right.
+func TestBranches(t *testing.T) {
+	requests := 30
+	if testing.Short() {
+		requests = 12
+	}
+	for _, kv := range []tensor.DType{tensor.Float32, tensor.Int8} {
+		want := make([]string, requests)
+		plain := longEngine(t, chatFolder, generate.Options{Context: 200, Speculate: generate.NoSpeculation, KV: kv})
+		for i := range want {
+			got, err := plain.Generate(t.Context(), branching(i), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[i] = fmt.Sprint(got.Likely)
+		}
+		passes := make(map[string]int)
+		for _, c := range []struct {
+			name string
+			o    generate.Options
+		}{
+			{"one", generate.Options{Speculate: 4}},
+			{"two", generate.Options{Speculate: 4, Branches: 2}},
+			{"eight", generate.Options{Speculate: 4, Branches: 8}},
+			{"long", generate.Options{Speculate: 15, Branches: 2}},
+			{"auto", generate.Options{Branches: 4}},
+			{"many", generate.Options{Speculate: 3, Branches: 3, Sequences: 5}},
+			{"page", generate.Options{Speculate: 3, Branches: 3, Sequences: 2, Session: runtime.Options{Mode: plan.Page, Threads: 1}}},
+			{"emulated", generate.Options{Speculate: 5, Branches: 4, Session: runtime.Options{Device: "emu:memory=64MiB"}}},
+			{"drafted", generate.Options{Speculate: 3, Branches: 3, Draft: folderModel(t, chatFolder), Sequences: 2}},
+		} {
+			if testing.Short() && kv == tensor.Int8 && c.name != "eight" {
+				continue
+			}
+			c.o.Context, c.o.KV = 200, kv
+			e := longEngine(t, chatFolder, c.o)
+			var group sync.WaitGroup
+			var mu sync.Mutex
+			each := func(i int) {
+				got, err := e.Generate(t.Context(), branching(i), nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if text := fmt.Sprint(got.Likely); text != want[i] {
+					t.Errorf("%s, %v: request %d: %.300s, want %.300s", c.name, kv, i, text, want[i])
+				}
+				mu.Lock()
+				passes[c.name] += got.Passes
+				mu.Unlock()
+			}
+			for i := range requests {
+				if c.o.Sequences < 2 {
+					each(i)
+				} else {
+					group.Go(func() { each(i) })
+				}
+			}
+			group.Wait()
+		}
+		if one, two, eight := passes["one"], passes["two"], passes["eight"]; eight == 0 || !testing.Short() && !(two < one && eight < two) {
+			t.Errorf("%d passes with one guess, %d with two, %d with eight", one, two, eight)
+		}
+	}
+}
+
+// TestBranchesPlanned: the blocks of branches are in the plan, and a number that cannot be is refused.
+func TestBranchesPlanned(t *testing.T) {
+	bytes := func(o generate.Options) int64 {
+		o.Context, o.Sequences = 64, 3
+		p, err := longEngine(t, chatFolder, o).Forecast(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.CacheBytes
+	}
+	one, three := bytes(generate.Options{}), bytes(generate.Options{Branches: 3})
+	if block := one / (3 * 4); three != one+2*2*3*block {
+		t.Errorf("%d bytes with one guess, %d with three", one, three)
+	}
+	if off := bytes(generate.Options{Branches: 3, Speculate: generate.NoSpeculation}); off != one {
+		t.Errorf("%d bytes without guesses, want %d", off, one)
+	}
+	for _, n := range []int{-1, generate.MostBranches + 1} {
+		var wrong *generate.RequestError
+		if _, err := generate.New(t.Context(), tinyModel(t), generate.Options{Branches: n}); !errors.As(err, &wrong) || wrong.Field != "Branches" {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
+// folderModel is the model of a folder.
+func folderModel(t *testing.T, folder string) *models.Model {
+	t.Helper()
+	ckpt, err := loader.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ckpt.Close() })
+	model, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return model
+}
