@@ -212,6 +212,11 @@ func (e *Engine) step(ctx context.Context) error {
 	} else {
 		e.allot(p.parts)
 	}
+	if w := e.blocks.windows; w != nil {
+		for _, part := range p.parts {
+			w.slide(part.s, part.rows+len(part.guesses))
+		}
+	}
 	begin := time.Now()
 	if err := e.run(ctx, rows); err != nil {
 		e.abandon(p.parts)
@@ -336,6 +341,9 @@ func (e *Engine) follow(p *part, logits []float32) int {
 		s.cached = 0
 		if e.blocks.states != nil {
 			e.blocks.states.end(s)
+		}
+		if e.blocks.windows != nil {
+			e.blocks.windows.rewind(s)
 		}
 	}
 	s.drafted = min(s.drafted, s.cached)

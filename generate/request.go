@@ -117,6 +117,13 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
+	// after is the serial number of the last block that is registered, or of what comes before the first.
+	after uint64
+	// window are the blocks of the sequence from windowFrom on in the caches of windows, and promised is how many it has
+	// at most.
+	window     []int
+	windowFrom int
+	promised   int
 	// state is the place of the sequence's state, behind its cached tokens, of a model that keeps some, and marked that
 	// of the one which is kept for others, behind markedAt tokens; noState is none. stops are behind how many tokens
 	// others are kept.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 )
 
@@ -102,6 +103,9 @@ func (s *Session) lead(c *call, shares bool) error {
 	}
 	if s.opts.PlanOnly {
 		return ErrPlanOnly
+	}
+	if s.opts.Range != (graph.Range{}) {
+		return ErrRange
 	}
 	p, err := s.planned(c.ctx, c.in)
 	if err != nil {
