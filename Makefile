@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release deploy-check unit-check bench-serve
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release deploy-check unit-check soak bench-serve
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -76,6 +76,11 @@ vuln:
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
+
+# Mixed requests to a server under faults, for twenty minutes: make soak SOAK=24h
+SOAK := 20m
+soak:
+	go test ./serve -run TestSoak -count=1 -v -timeout 0 -args -soak $(SOAK)
 
 # What a server costs and how it bears twice its capacity; ten minutes of a quiet machine.
 bench-serve:
