@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release deploy-check bench-serve
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release deploy-check unit-check soak bench-serve
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -51,12 +51,20 @@ gpu-kit:
 release:
 	deploy/release.sh
 
-# The manifests of deploy/ against the schemas of Kubernetes, KEDA and KServe, strictly. Needs the network: the schemas are large.
+# The unit, and the manifests of deploy/ against the schemas of Kubernetes, KEDA and KServe, strictly. Needs the network: the schemas are large.
 KUBE_SCHEMAS := https://raw.githubusercontent.com/yannh/kubernetes-json-schema/master/v1.32.0-standalone-strict/{{.ResourceKind}}{{.KindSuffix}}.json
 CRD_SCHEMAS := https://raw.githubusercontent.com/datreeio/CRDs-catalog/7b1e26ef9deea49293714d204c1a2270aab1178f/{{.Group}}/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
 deploy-check:
 	go run github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0 -strict -summary \
 		-schema-location '$(KUBE_SCHEMAS)' -schema-location '$(CRD_SCHEMAS)' deploy/*.yaml
+	$(MAKE) unit-check
+
+# The systemd unit, by systemd itself: that it is understood, and how exposed the service is at most. A program stands for optimem's.
+unit-check:
+	mkdir -p dist/unit
+	sed 's#^ExecStart=/usr/local/bin/optimem#ExecStart=/bin/true#' deploy/optimem.service > dist/unit/optimem.service
+	systemd-analyze verify dist/unit/optimem.service
+	systemd-analyze security --offline=true --threshold=20 dist/unit/optimem.service
 
 lint:
 	.ci/run format vet static
@@ -68,6 +76,11 @@ vuln:
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
+
+# Mixed requests to a server under faults, for twenty minutes: make soak SOAK=24h
+SOAK := 20m
+soak:
+	go test ./serve -run TestSoak -count=1 -v -timeout 0 -args -soak $(SOAK)
 
 # What a server costs and how it bears twice its capacity; ten minutes of a quiet machine.
 bench-serve:

@@ -64,6 +64,9 @@ for module, name in ((http, "tritonclient.http"), (grpc, "tritonclient.grpc")):
     check(f"{name} infer", lambda: digits(c.infer("digits", [given(module)])))
     check(f"{name} infer, named outputs", lambda: digits(
         c.infer("digits", [given(module)], outputs=[module.InferRequestedOutput("linear_1")], request_id="1")))
+    check(f"{name} infer, priority", lambda: digits(c.infer("digits", [given(module)], priority=1, timeout=60_000_000)))
+    check(f"{name} schedule_policy", lambda: "schedule_policy" in (
+        c.get_server_metadata()["extensions"] if module is http else c.get_server_metadata().extensions))
     if module is http:
         check(f"{name} infer, JSON", lambda: digits(
             c.infer("digits", [given(module, False)], outputs=[http.InferRequestedOutput("linear_1", binary_data=False)])))
