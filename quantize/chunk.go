@@ -41,13 +41,15 @@ type chunk struct {
 	words  []byte // the zero points in words
 	// errors and squares are each row's squared error, and squares.
 	errors, squares []float64
-	numbers         [][]float32 // a row for each worker
+	// outErrors and outSquares are those of what it computes of the inputs, where these are known.
+	outErrors, outSquares []float64
+	numbers               [][]float32 // a row for each worker
 }
 
 func newChunk(s Scheme, it *item, rows int64) *chunk {
 	c := &chunk{
 		scheme: s, dtype: it.weight.DType, columns: it.columns, groups: s.groups(it.columns), rowBytes: it.columns * int64(it.weight.DType.Size()),
-		errors: make([]float64, rows), squares: make([]float64, rows),
+		errors: make([]float64, rows), squares: make([]float64, rows), outErrors: make([]float64, rows), outSquares: make([]float64, rows),
 	}
 	c.raw = make([]byte, rows*c.rowBytes)
 	c.codes = make([]byte, rows*c.codeBytes())

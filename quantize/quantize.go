@@ -1,10 +1,12 @@
 // Package quantize makes smaller folders of Hugging Face folders: the linear layers of a model's blocks as codes of 4 or 8 bits, in
 // the format of Python's compressed-tensors, which vLLM, transformers and this module read. What it loses it says, for each layer.
 //
-// A scale is chosen for each group of numbers so that the squared error of the numbers is least; what a model computes with them
-// is not looked at (there is no calibration). The same folder gives the same files, whatever memory and threads it is given.
+// A scale is chosen for each group of numbers so that the squared error of the numbers is least. With a [Calibration], which knows
+// what layers are given, codes of integers are chosen as GPTQ does, so that the squared error of what a layer computes is small. The
+// same folder gives the same files, whatever memory and threads it is given.
 //
-// It knows which modules of a model are linear, and how compressed-tensors lays codes out. It does not know what modules compute.
+// It knows which modules of a model are linear, and how compressed-tensors lays codes out. It does not know what modules compute:
+// package quantize/moments runs models for calibration.
 //
 //	scheme, err := quantize.ParseScheme("int4:128")
 //	f, err := quantize.Open(ctx, "Qwen3-4B", quantize.Options{Scheme: scheme}) // defer f.Close()
@@ -36,11 +38,28 @@ type Options struct {
 	Scheme Scheme
 	// Keep are patterns, as [path.Match] has them, of modules that stay as they are, such as "model.layers.0.*".
 	Keep []string
-	// MemoryBytes bounds what is held of weights and their codes at a time; 0 is [DefaultMemoryBytes].
+	// MemoryBytes bounds what is held of weights and their codes at a time; 0 is [DefaultMemoryBytes]. What Calibration holds is
+	// not in it.
 	MemoryBytes int64
+	// Calibration, where it is not nil, knows what layers are given. ByUse then has columns in the order of how much they are
+	// given, which is GPTQ's "act order"; groups stay as they are.
+	Calibration Calibration
+	ByUse       bool
 	// Loader bounds the opening of the folder.
 	Loader loader.Options
 }
+
+// A Calibration knows what the linear layers of a folder's model are given. Layers are named by the tensors of their weights.
+type Calibration interface {
+	// Input names what a layer is given: layers that are given the same have the same input. It is "" where that is not known.
+	Input(weight string) string
+	// Sums returns, for as many of the inputs as memory allows, in order and one at least, the sum of x·xᵀ over all that the
+	// layers are given: a matrix, row by row, that is the caller's. Matrices of heldBytes are held meanwhile.
+	Sums(ctx context.Context, inputs []string, heldBytes int64) ([][]float64, error)
+}
+
+// ErrCalibration says that a scheme has no use for a calibration.
+var ErrCalibration = errors.New("no calibration: it is for integers")
 
 // DefaultMemoryBytes is what [Options.MemoryBytes] is where it says nothing.
 const DefaultMemoryBytes = 64 << 20
@@ -55,6 +74,8 @@ type Folder struct {
 	kept    []Kept
 	ignored []string
 	layers  int // that are quantised
+	// inputs are those of layers that a calibration knows.
+	inputs inputs
 	// InBytes and OutBytes are those of the tensors before and after; WorkBytes is what [Folder.Write] tells of in all.
 	InBytes, OutBytes, WorkBytes int64
 	// BeforeNamed, where it is not nil, is given the folder that [Folder.Write] wrote, whole but under another name,
@@ -94,6 +115,9 @@ func Open(ctx context.Context, folder string, opts Options) (f *Folder, err erro
 		if _, err := path.Match(pattern, ""); err != nil {
 			return nil, fmt.Errorf("%w: the pattern %q", err, pattern)
 		}
+	}
+	if opts.Calibration != nil && opts.Scheme.isFloat() {
+		return nil, fmt.Errorf("%s: %w", opts.Scheme.Kind, ErrCalibration)
 	}
 	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, DefaultMemoryBytes)
 	whole, err := loader.OpenWith(ctx, folder, opts.Loader)
@@ -323,7 +347,7 @@ func (f *Folder) decide(s *shard, linears map[string]linear) error {
 				it.parts = f.opts.Scheme.parts(it.rows, it.columns, w.DType)
 				f.ignored = slices.DeleteFunc(f.ignored, func(name string) bool { return name == l.path })
 				f.layers++
-				if need := f.chunkBytes(&it, chunkRows); need > f.opts.MemoryBytes {
+				if need := f.chunkBytes(&it, chunkRows) + f.roomBytes(&it); need > f.opts.MemoryBytes {
 					return fmt.Errorf("%s: %w: rows of %d numbers take %d bytes of memory", w.Name, loader.ErrLimit, it.columns, need)
 				}
 			}

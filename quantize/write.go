@@ -28,8 +28,9 @@ type Report struct {
 	Copied, NotCopied []string
 	// BytesBefore and BytesAfter are those of all tensors.
 	BytesBefore, BytesAfter int64
-	// Error is the relative error of all layers together: see [Layer.Error].
-	Error float64
+	// Error is the relative error of all layers together: see [Layer.Error]; OutputError that of what those that were calibrated
+	// compute.
+	Error, OutputError float64
 }
 
 // A Layer is a linear layer that was quantised.
@@ -39,9 +40,14 @@ type Layer struct {
 	// BitsPerWeight counts all that the file has of it: codes, scales, zero points, the shape.
 	BitsPerWeight float64
 	// Error is the root of the squared error of all numbers by that of their squares.
-	Error                   float64
+	Error float64
+	// Calibrated says that codes were chosen by what the layer is given. OutputError is then the root of the squared error of
+	// what it computes of that, by the squares of what it computed before.
+	Calibrated              bool
+	OutputError             float64
 	BytesBefore, BytesAfter int64
 	errors, squares         float64
+	outErrors, outSquares   float64
 }
 
 // Write makes the quantised folder at dir, which must not exist. It is written under another name beside it and renamed once all
@@ -75,11 +81,12 @@ func (f *Folder) Write(ctx context.Context, dir string, progress func(nBytes int
 	if err := f.writeAll(ctx, temporary, report, progress); err != nil {
 		return nil, err
 	}
-	var lost, all float64
+	var lost, all, outLost, outAll float64
 	for _, l := range report.Layers {
 		lost, all = lost+l.errors, all+l.squares
+		outLost, outAll = outLost+l.outErrors, outAll+l.outSquares
 	}
-	report.Error = relative(lost, all)
+	report.Error, report.OutputError = relative(lost, all), relative(outLost, outAll)
 	if f.BeforeNamed != nil {
 		if err := f.BeforeNamed(ctx, temporary); err != nil {
 			return nil, err
@@ -129,6 +136,7 @@ func relative(lost, all float64) float64 {
 
 // writeAll writes the folder's files.
 func (f *Folder) writeAll(ctx context.Context, to string, report *Report, progress func(int64)) error {
+	f.inputs = inputs{}
 	for _, s := range f.shards {
 		err := writeNew(filepath.Join(to, s.name), func(file *os.File) error { return f.writeShard(ctx, s, file, report, progress) })
 		if err != nil {
@@ -281,15 +289,34 @@ func (f *Folder) chunkBytes(it *item, rows int64) int64 {
 	return rows * (it.columns*(int64(it.weight.DType.Size())+4+1) + groups*(4+4))
 }
 
+// roomBytes is what a worker takes beside the rows where layers are calibrated.
+func (f *Folder) roomBytes(it *item) int64 {
+	if f.opts.Calibration == nil || f.opts.Calibration.Input(it.weight.Name) == "" {
+		return 0
+	}
+	return feedbackBytes*it.columns + 8*togetherRows*f.opts.Scheme.groups(it.columns)
+}
+
 // quantise writes the parts of a weight, whose places in the file are at.
 func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int64, progress func(int64)) (Layer, error) {
 	layer := Layer{
 		Module: it.module, Rows: it.rows, Columns: it.columns, BytesBefore: it.weight.Bytes(), BytesAfter: it.outBytes(),
 	}
-	rows := min(f.opts.MemoryBytes/f.chunkBytes(it, 1)/chunkRows*chunkRows, (it.rows+chunkRows-1)/chunkRows*chunkRows)
+	hessian, err := f.inputs.hessian(ctx, f, it)
+	if err != nil {
+		return layer, fmt.Errorf("%s: %w", it.weight.Name, err)
+	}
+	room := f.roomBytes(it)
+	rows := min((f.opts.MemoryBytes-room)/f.chunkBytes(it, 1)/chunkRows*chunkRows, (it.rows+chunkRows-1)/chunkRows*chunkRows)
 	const most = 32 << 20 // bytes of a chunk: more is not faster
 	rows = max(min(rows, most/f.chunkBytes(it, 1)/chunkRows*chunkRows), chunkRows)
 	c := newChunk(f.opts.Scheme, it, rows)
+	encode := c.encode
+	if hessian != nil {
+		workers := max((f.opts.MemoryBytes-f.chunkBytes(it, rows))/room, 1)
+		c.numbers = c.numbers[:min(int64(len(c.numbers)), workers)]
+		encode = func(ctx context.Context, n int64) error { return c.encodeCalibrated(ctx, n, hessian) }
+	}
 	span := it.weight.Span()
 	for first := int64(0); first < it.rows; first += rows {
 		n := min(rows, it.rows-first)
@@ -297,7 +324,7 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 		if err := span.ReadAt(ctx, raw, first*c.rowBytes); err != nil {
 			return layer, fmt.Errorf("%s: %w", it.weight.Name, err)
 		}
-		if err := c.encode(ctx, n); err != nil {
+		if err := encode(ctx, n); err != nil {
 			var bad *notFinite
 			if errors.As(err, &bad) {
 				bad.row += first
@@ -307,6 +334,7 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 		}
 		for r := range n {
 			layer.errors, layer.squares = layer.errors+c.errors[r], layer.squares+c.squares[r]
+			layer.outErrors, layer.outSquares = layer.outErrors+c.outErrors[r], layer.outSquares+c.outSquares[r]
 		}
 		if err := c.write(file, at, first, n); err != nil {
 			return layer, err
@@ -319,7 +347,9 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 			return layer, err
 		}
 	}
-	layer.Error = relative(layer.errors, layer.squares)
+	f.inputs.done(f, it)
+	layer.Calibrated = hessian != nil
+	layer.Error, layer.OutputError = relative(layer.errors, layer.squares), relative(layer.outErrors, layer.outSquares)
 	layer.BitsPerWeight = 8 * float64(layer.BytesAfter) / (float64(it.rows) * float64(it.columns))
 	return layer, nil
 }

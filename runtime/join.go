@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
@@ -20,6 +21,9 @@ type call struct {
 	done chan struct{}
 	over bool
 	err  error
+	// since is when it counts as having come to a pool, and at the turn in which it waits there; the pool's mutex guards at.
+	since time.Time
+	at    *turn
 }
 
 // end says that a call is over.

@@ -76,6 +76,10 @@ type Options struct {
 	Dump []string
 	// Range is the part of the model that the session computes: see [Session.RunSection]. The zero value is all of it.
 	Range graph.Range
+	// Extend, where it is not nil, is given each graph of the model, with what Dump adds, before it is compiled, and returns the one
+	// that runs: the same with other outputs, and ops that compute them. It must not change the one that it is given. What no
+	// output needs is not computed.
+	Extend func(*graph.Graph) (*graph.Graph, error)
 	// Once says that one run is all that is expected, whose result comes sooner on the CPU if no weight is made into a form that
 	// later runs would compute faster with and if [Auto] keeps none of a large model. More runs can be made all the same, and
 	// results are the same bits.

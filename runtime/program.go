@@ -50,6 +50,11 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 	if err != nil {
 		return nil, err
 	}
+	if s.opts.Extend != nil {
+		if dumped, err = s.opts.Extend(dumped); err != nil {
+			return nil, err
+		}
+	}
 	p := &program{source: rewrite.Prune(s.withChanged(dumped)), finds: g.Finds, leaves: g.Leaves, plans: make(map[int]*plan.Plan)}
 	made, err := s.machine.Compile(ctx, p.source, machine.Compilation{
 		Ops: s.opts.Ops, Without: s.opts.Without, Exact: s.opts.Exact, Precision: s.opts.Precision, Mode: s.mode,
@@ -139,8 +144,8 @@ func (s *Session) unlearn(err error) bool {
 	return true
 }
 
-// planWithin plans with a budget, 0 for none. Weights that stay do so where the plan that ran last had them, if the budget
-// allows it.
+// planWithin plans with a budget, 0 for none. Weights that stay do so where the mix of passes has them, or the plan that
+// ran last, if the budget allows it.
 func (s *Session) planWithin(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
 		return pl, nil
@@ -155,9 +160,9 @@ func (s *Session) planWithin(ctx context.Context, p *program, instances int, bud
 
 // newPlan plans, and keeps nothing.
 func (s *Session) newPlan(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
-	like := s.ran
-	if like == nil { // what passes of few rows and of many need of experts is to lie in the same slots
-		like = s.lends
+	like, err := s.anchor(ctx, budgetBytes)
+	if err != nil {
+		return nil, err
 	}
 	pl, err := s.newPlanLike(ctx, p, instances, budgetBytes, like)
 	if err == nil && like == nil && len(pl.Experts) > 0 {

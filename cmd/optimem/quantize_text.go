@@ -26,13 +26,13 @@ type textMeasure struct {
 	before, after perplexity.Result
 }
 
-// readText returns the tokens that the model has for the text of --text.
-func (q *quantizing) readText(model string) ([]uint32, error) {
+// readText returns the tokens that the model has for the text of a flag.
+func (q *quantizing) readText(model, name string) ([]uint32, error) {
 	text, err := generate.OpenText(model)
 	if err != nil {
 		return nil, textError(err)
 	}
-	file, err := os.Open(q.text)
+	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (q *quantizing) readText(model string) ([]uint32, error) {
 		return nil, err
 	}
 	if len(words) > maxPrompt {
-		return nil, usageError(q.cmd, fmt.Errorf("%s: a text of more than %s", q.text, ascii.FormatSize(maxPrompt)))
+		return nil, usageError(q.cmd, fmt.Errorf("%s: a text of more than %s", name, ascii.FormatSize(maxPrompt)))
 	}
 	encoded, err := text.Tokenizer().Encode(string(words), tokenizer.Options{AddSpecial: true})
 	if err != nil {
@@ -58,7 +58,7 @@ func (q *quantizing) measureBefore(ctx context.Context, model string) (*textMeas
 	}
 	m := &textMeasure{q: q}
 	var err error
-	if m.tokens, err = q.readText(model); err != nil {
+	if m.tokens, err = q.readText(model, q.text); err != nil {
 		return nil, err
 	}
 	m.before, err = m.measure(ctx, model)

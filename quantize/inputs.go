@@ -1,0 +1,109 @@
+package quantize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// inputs are those of layers that a calibration knows: their sums are made for as many at a time as memory allows, in the order of
+// the files, and forgotten after the last layer that is given them.
+type inputs struct {
+	// layers counts those of each input that are still to come.
+	layers map[string]int
+	sums   map[string][]float64
+	made   map[string]*hessian
+}
+
+// hessian returns what a layer's errors are weighed by, nil where its input is not known.
+func (x *inputs) hessian(ctx context.Context, f *Folder, it *item) (*hessian, error) {
+	if f.opts.Calibration == nil {
+		return nil, nil
+	}
+	input := f.opts.Calibration.Input(it.weight.Name)
+	if input == "" {
+		return nil, nil
+	}
+	if h := x.made[input]; h != nil {
+		return h, nil
+	}
+	if x.sums[input] == nil {
+		if err := x.add(ctx, f, it); err != nil {
+			return nil, err
+		}
+	}
+	sums := x.sums[input]
+	if int64(len(sums)) != it.columns*it.columns {
+		return nil, fmt.Errorf("%w: %d numbers of an input's sums for %d columns", errInputs, len(sums), it.columns)
+	}
+	h := newHessian(sums, int(it.columns), f.opts.ByUse)
+	delete(x.sums, input)
+	if err := h.invert(ctx); err != nil {
+		return nil, err
+	}
+	x.made[input] = h
+	return h, nil
+}
+
+// errInputs says that a calibration is not this folder's.
+var errInputs = errors.New("calibration of another model")
+
+// add has the sums made of the input of a layer, and of those that follow.
+func (x *inputs) add(ctx context.Context, f *Folder, it *item) error {
+	if x.layers == nil {
+		x.layers, x.sums, x.made = make(map[string]int), make(map[string][]float64), make(map[string]*hessian)
+		f.eachInput(func(_ *item, input string) { x.layers[input]++ })
+	}
+	var wanted []string
+	named := make(map[string]bool)
+	f.eachInput(func(other *item, input string) {
+		if (other == it || len(wanted) > 0) && x.layers[input] > 0 && x.sums[input] == nil && x.made[input] == nil && !named[input] {
+			wanted, named[input] = append(wanted, input), true
+		}
+	})
+	held := int64(0)
+	for _, sums := range x.sums {
+		held += 8 * int64(len(sums))
+	}
+	for _, h := range x.made {
+		held += 8 * int64(len(h.upper))
+	}
+	sums, err := f.opts.Calibration.Sums(ctx, wanted, held)
+	if err != nil {
+		return err
+	}
+	if len(sums) == 0 || len(sums) > len(wanted) {
+		return fmt.Errorf("%w: sums of %d inputs of %d", errInputs, len(sums), len(wanted))
+	}
+	for i, s := range sums {
+		x.sums[wanted[i]] = s
+	}
+	return nil
+}
+
+// eachInput calls do for each layer whose input is known, in the order of the files.
+func (f *Folder) eachInput(do func(it *item, input string)) {
+	for _, s := range f.shards {
+		for i := range s.items {
+			if it := &s.items[i]; it.module != "" {
+				if input := f.opts.Calibration.Input(it.weight.Name); input != "" {
+					do(it, input)
+				}
+			}
+		}
+	}
+}
+
+// done forgets what no layer needs that is still to come.
+func (x *inputs) done(f *Folder, it *item) {
+	if f.opts.Calibration == nil {
+		return
+	}
+	input := f.opts.Calibration.Input(it.weight.Name)
+	if input == "" {
+		return
+	}
+	if x.layers[input]--; x.layers[input] <= 0 {
+		delete(x.made, input)
+	}
+}
