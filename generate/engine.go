@@ -294,9 +294,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 			e.opts.Session.Memory, e.opts.Session.MemoryShare = max(budget-e.draft.bytes, 1), 0
 		}
 	}
-	if err = e.startSession(ctx, model, models.StepOptions{
-		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, States: states,
-	}); err != nil {
+	if err = e.startSession(ctx, model, step); err != nil {
 		return nil, err
 	}
 	e.stopped, e.stop = context.WithCancel(context.Background())

@@ -87,7 +87,7 @@ func (e *Engine) loopRemote() {
 			free = append(free, p)
 			e.land(p)
 		case s := <-e.requests:
-			e.waiting = append(e.waiting, s)
+			e.enter(s)
 		case task := <-e.tasks:
 			task()
 		case <-e.stopped.Done():

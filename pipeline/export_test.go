@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -17,6 +18,22 @@ func Greet(t testing.TB, conn net.Conn) {
 	if err := l.greet(nil, asHead); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Intrude begins a connection without knowing the token, and reports whether the stage goes on with it.
+func Intrude(t testing.TB, conn net.Conn) bool {
+	t.Helper()
+	if _, err := conn.Write(append([]byte(magic), make([]byte, 32)...)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len(magic)+32)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(append([]byte{byte(asHead)}, make([]byte, 32)...)); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := conn.Read(make([]byte, 1))
+	return n > 0
 }
 
 // OpenLast opens the last range of a model at a stage, waits for a head before to be gone, and returns the connection.

@@ -184,6 +184,14 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 	}
+	conn, err := net.Dial("tcp", two[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if pipeline.Intrude(t, conn) {
+		t.Error("who does not know the token is answered")
+	}
 	small := serve(t, model, pipeline.StageOptions{Token: token, Session: runtime.Options{Memory: 5000}}).address
 	var full *runtime.CapacityError
 	if _, err := pipeline.Open(t.Context(), model, shapes, pipeline.Options{Stages: []string{small, two[1]}, Token: token, At: []string{"hidden"}}); !errors.As(err, &full) ||

@@ -50,6 +50,7 @@ type steps struct {
 	Blocks  int    `json:"blocks"`
 	Context int    `json:"context"`
 	States  int    `json:"states,omitempty"`
+	Windows int    `json:"window_blocks,omitempty"`
 	KV      string `json:"kv,omitempty"`
 }
 
@@ -58,13 +59,13 @@ func (s *steps) model(m *models.Model) (*models.Model, error) {
 	if s == nil {
 		return m, nil
 	}
-	if s.Blocks < 1 || s.Blocks > 1<<24 || s.Context < 1 || s.Context > 1<<28 || s.States < 0 || s.States > 1<<20 {
+	if s.Blocks < 1 || s.Blocks > 1<<24 || s.Context < 1 || s.Context > 1<<28 || s.States < 0 || s.States > 1<<20 || s.Windows < 0 || s.Windows > 1<<24 {
 		return nil, &ProtocolError{"steps of a size that cannot be"}
 	}
 	if m.Source() > 0 {
 		return nil, fmt.Errorf("%w: stages of a model that reads before it writes", graph.ErrUnsupported)
 	}
-	o := models.StepOptions{Blocks: s.Blocks, Context: s.Context, States: s.States}
+	o := models.StepOptions{Blocks: s.Blocks, Context: s.Context, States: s.States, WindowBlocks: s.Windows}
 	if s.KV != "" {
 		known := false
 		if o.DType, known = tensor.ParseDType(s.KV); !known {

@@ -294,7 +294,7 @@ func stepsOf(o *models.StepOptions) *steps {
 	if o == nil {
 		return nil
 	}
-	s := &steps{Blocks: o.Blocks, Context: o.Context, States: o.States}
+	s := &steps{Blocks: o.Blocks, Context: o.Context, States: o.States, Windows: o.WindowBlocks}
 	if o.DType != tensor.Invalid {
 		s.KV = o.DType.String()
 	}

@@ -35,6 +35,8 @@ type noteInput struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"`
 	Bytes  int64  `json:"bytes"`
+	// Path is where it lies in the folder that workers share, "" where it is in the object store.
+	Path string `json:"path,omitempty"`
 }
 
 // A told is what workers tell of a model.
@@ -113,6 +115,9 @@ func parseNote(data []byte) (*note, error) {
 		if !hexDigest.MatchString(in.SHA256) || in.Bytes < 0 || names[in.Name] {
 			return nil, fmt.Errorf("input %.100q is given twice, or names no object", in.Name)
 		}
+		if in.Path != "" && !isShared(in.Path) {
+			return nil, fmt.Errorf("input %.100q: %.100q is no path within a folder", in.Name, in.Path)
+		}
 		names[in.Name] = true
 	}
 	return n, nil
@@ -135,8 +140,8 @@ func (e *poisonError) Error() string { return e.reason }
 func poison(format string, args ...any) error { return &poisonError{fmt.Sprintf(format, args...)} }
 
 // read reads an input. Its bytes were reserved.
-func (q *Queue) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) {
-	data, err := q.readBytes(ctx, in)
+func (s *station) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) {
+	data, err := s.readBytes(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +154,14 @@ func (q *Queue) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) 
 		return nil, poison("input %.100q: %v", in.Name, err)
 	}
 	return t.Contiguous(), nil
+}
+
+// readBytes reads an input from where it lies.
+func (s *station) readBytes(ctx context.Context, in noteInput) ([]byte, error) {
+	if in.Path != "" {
+		return readShared(ctx, s.opts.Shared, in)
+	}
+	return s.q.readBytes(ctx, in)
 }
 
 // readBytes reads the object of an input, which is what its name says.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"sync"
 	"time"
 
@@ -33,6 +34,9 @@ type Item struct {
 	// the dead letters. A model that makes vectors is asked an object with text or texts, and prompt where it is
 	// wanted.
 	Prompt []byte
+	// Files are inputs among Inputs that lie as .npy files in the folder that workers share, by the input's name: the
+	// file's path there, with slashes. Workers read it there, and the queue stores its hash alone.
+	Files map[string]string
 	// Err says that there are no inputs, and why. The item has this as its result.
 	Err error
 }
@@ -54,6 +58,8 @@ type SubmitOptions struct {
 	InFlight int
 	// Again has items that were put aside before run once more.
 	Again bool
+	// Shared is the folder that workers share, for items with Files.
+	Shared *os.Root
 }
 
 // A submission is one run of [Queue.Submit].
@@ -164,7 +170,7 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 		s.tell(r)
 		return context.Cause(ctx)
 	}
-	n, files, err := s.note(item)
+	n, files, err := s.note(ctx, item)
 	if err != nil {
 		r.Reason = err.Error()
 		s.tell(r)
@@ -203,7 +209,7 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 }
 
 // note makes the note of an item, and the objects that it names.
-func (s *submission) note(item Item) (*note, map[string][]byte, error) {
+func (s *submission) note(ctx context.Context, item Item) (*note, map[string][]byte, error) {
 	n := &note{Item: item.Name}
 	if len(n.Item) > 1000 {
 		n.Item = n.Item[:1000]
@@ -236,6 +242,14 @@ func (s *submission) note(item Item) (*note, map[string][]byte, error) {
 		add(promptInput, data)
 	}
 	for name, t := range item.Inputs {
+		if path := item.Files[name]; path != "" {
+			in, err := sharedInput(ctx, s.opts.Shared, name, path)
+			if err != nil {
+				return nil, nil, fmt.Errorf("input %s: %w", name, err)
+			}
+			n.Inputs = append(n.Inputs, in)
+			continue
+		}
 		var b bytes.Buffer
 		if err := npy.Write(&b, t); err != nil {
 			return nil, nil, fmt.Errorf("input %s: %w", name, err)

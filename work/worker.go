@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -57,6 +58,9 @@ type WorkerOptions struct {
 	Stay time.Duration
 	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
 	MaxBytes int64
+	// Shared is a folder that submitters share, from which inputs are read that notes name by their paths there; nil is none, and
+	// such items are left to other workers.
+	Shared *os.Root
 	// Ready, where it is not nil, is called when the worker has told of its models and takes items.
 	Ready func()
 	// Log takes what happens; nil drops it.
@@ -352,7 +356,7 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 	}
 	in := make(runtime.Values)
 	for _, x := range n.Inputs {
-		t, err := s.q.read(ctx, x)
+		t, err := s.read(ctx, x)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,9 @@ type submitting struct {
 	files     []string
 	inFlight  int
 	again     bool
+	// shared is the folder that workers share, "" for none, and root it when it is open.
+	shared string
+	root   *os.Root
 
 	queue *work.Queue
 	ports []models.Port
@@ -87,7 +91,8 @@ func (c *commandLine) submitCommand() *cobra.Command {
 	s.queueing.flags(cmd)
 	flags.IntVar(&s.inFlight, "in-flight", 256, "at most `N` items are in the queue at a time")
 	flags.BoolVar(&s.again, "again", false, "run again what was put aside before")
-	grouped(flags, workGroup, "in-flight", "again")
+	flags.StringVar(&s.shared, "shared", "", "workers read .npy files in this `FOLDER` from their --shared; they are not stored in the queue")
+	grouped(flags, workGroup, "in-flight", "again", "shared")
 	flags.StringVar(&s.name, "model", "", "the `NAME` of a model that workers have")
 	grouped(flags, modelGroup, "model")
 	flags.StringVar(&s.preprocess, "preprocess", "", "say `HOW` pictures become numbers: "+preprocess.Names)
@@ -146,6 +151,12 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.shared != "" {
+		if s.root, err = os.OpenRoot(s.shared); err != nil {
+			return err
+		}
+		defer s.root.Close()
+	}
 	items := s.items(ctx)
 	if s.prompts != nil {
 		items = s.prompts.items()
@@ -160,7 +171,7 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 		}
 	}
 	s.bar = newCounter(s.stderr, "items", int64(len(s.lines)))
-	err = s.queue.Submit(ctx, s.name, items, work.SubmitOptions{InFlight: s.inFlight, Again: s.again},
+	err = s.queue.Submit(ctx, s.name, items, work.SubmitOptions{InFlight: s.inFlight, Again: s.again, Shared: s.root},
 		func(r work.Result) error { return s.take(ctx, r) })
 	s.bar.clear()
 	if err = cmp.Or(s.writeLines(), err); err != nil {
@@ -203,13 +214,34 @@ func (s *submitting) items(ctx context.Context) iter.Seq[work.Item] {
 		for _, file := range s.files {
 			in := &runInputs{values: make(runtime.Values)}
 			err := s.read(ctx, in, file)
-			more := yield(work.Item{Name: file, Inputs: in.values, Err: err})
+			more := yield(work.Item{Name: file, Inputs: in.values, Files: s.inShared(file, in.values), Err: err})
 			in.free()
 			if !more {
 				return
 			}
 		}
 	}
+}
+
+// inShared says where the only input of a file lies in the shared folder, nil where it is not the file as it is, or lies
+// elsewhere.
+func (s *submitting) inShared(file string, in runtime.Values) map[string]string {
+	if s.shared == "" || len(in) != 1 || !strings.EqualFold(filepath.Ext(file), ".npy") {
+		return nil
+	}
+	folder, err := filepath.Abs(s.shared)
+	path, failed := filepath.Abs(file)
+	if err != nil || failed != nil {
+		return nil
+	}
+	within, err := filepath.Rel(folder, path)
+	if err != nil || !filepath.IsLocal(within) {
+		return nil
+	}
+	for name := range in {
+		return map[string]string{name: filepath.ToSlash(within)}
+	}
+	return nil
 }
 
 func (s *submitting) read(ctx context.Context, in *runInputs, file string) error {

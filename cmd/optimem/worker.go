@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -63,6 +64,7 @@ type working struct {
 	stay              time.Duration
 	attempts          int64
 	bytes             sizeFlag
+	shared            string
 }
 
 func (c *commandLine) workerCommand() *cobra.Command {
@@ -94,7 +96,8 @@ func (c *commandLine) workerCommand() *cobra.Command {
 	)
 	flags.Int64Var(&w.attempts, "attempts", 5, "begin an item `N` times before it is put aside")
 	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
-	grouped(flags, workGroup, "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
+	flags.StringVar(&w.shared, "shared", "", "read inputs of 'optimem submit --shared' from this `FOLDER`")
+	grouped(flags, workGroup, "shared", "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
 	flags.Var(&w.memory, "memory", "bytes on the device for all models together (default: what is free)")
 	flags.Var(&w.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	grouped(flags, memoryGroup, "memory", "host-memory")
@@ -147,6 +150,13 @@ func (w *working) work(ctx context.Context) (err error) {
 		return err
 	}
 	defer queue.Close()
+	var shared *os.Root
+	if w.shared != "" {
+		if shared, err = os.OpenRoot(w.shared); err != nil {
+			return err
+		}
+		defer shared.Close()
+	}
 	progress := new(work.Progress)
 	opts := w.registryOptions(nil)
 	opts.Session.Observe, opts.MaxQueue = progress.Observe, 1<<16
@@ -166,9 +176,8 @@ func (w *working) work(ctx context.Context) (err error) {
 		}
 	}
 	err = queue.Work(ctx, registry, work.WorkerOptions{
-		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay,
-		Attempts: uint64(w.attempts),
-		MaxBytes: int64(w.bytes), Log: opts.Log.With(slog.String("stream", w.stream)),
+		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay, Attempts: uint64(w.attempts),
+		MaxBytes: int64(w.bytes), Shared: shared, Log: opts.Log.With(slog.String("stream", w.stream)),
 		Ready: func() {
 			if !w.quiet {
 				w.say("note", fmt.Sprintf(

@@ -165,6 +165,30 @@ func TestWorkersAndSubmittersAreKilled(t *testing.T) {
 	}
 }
 
+// Files on a shared path are read there, and have outputs as others do.
+func TestSharedFilesAreSubmitted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	files := arrayFiles(t, 5)
+	folder := filepath.Dir(files[0])
+	_, url := startWorker(t, "--embedded", t.TempDir(), "--listen", "127.0.0.1:0", "--shared", folder)
+	out := filepath.Join(t.TempDir(), "out")
+	args := append([]string{"submit", "--nats", url, "--stream", "s", "--model", "digits", "-o", out, "--shared", folder}, files[:4]...)
+	var stderr bytes.Buffer
+	if code := doMain(args, io.Discard, &stderr); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	for i, l := range resultLines(t, out) {
+		if l.File != files[i] || l.Output == "" || l.Error != "" {
+			t.Errorf("line %d: %+v", i, l)
+		}
+	}
+	if code := doMain(append(args, "--shared", filepath.Join(folder, "gone")), io.Discard, &stderr); code != exitFailed {
+		t.Errorf("a folder that is not there: exit code %d", code)
+	}
+}
+
 // Prompts of files have their answers in one, in their order, as 'optimem generate --batch' gives them, with the reason
 // where there is none.
 func TestPromptsAreSubmitted(t *testing.T) {
