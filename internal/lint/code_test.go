@@ -46,7 +46,6 @@ var largeFuncs = map[string]string{
 	"internal/cpu/kernel Multiply":   "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel Few":        "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel Across":     "arguments of kernels in assembly are registers",
-	"generate open":                  "what an engine holds, in the order in which it is given back if a step fails",
 	"internal/cpu/kernel Codes":      "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel Map":        "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel AddRows":    "arguments of kernels in assembly are registers",
