@@ -42,6 +42,9 @@ func linearSupports(in, out []graph.Spec, a graph.Attrs) error {
 	if err := epilogueSupports(in, out, a); err != nil {
 		return err
 	}
+	if byCodes(a) {
+		return codesSupports(in, a)
+	}
 	return matmulSupports(in, out, a)
 }
 
@@ -168,6 +171,10 @@ func runLinear(c *call) error {
 	case tensor.Float64:
 		linear[float64](c)
 	case tensor.Float32, tensor.Float16, tensor.BFloat16:
+		if byCodes(c.attrs) {
+			linearByCodes(c)
+			return nil
+		}
 		linear[float32](c)
 	default:
 		return integerLinear(c)
@@ -178,6 +185,9 @@ func runLinear(c *call) error {
 func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	n, k := in[1].Shape[0], in[0].Shape[len(in[0].Shape)-1]
 	m := volume(in[0].Shape[:len(in[0].Shape)-1])
+	if byCodes(a) {
+		return scratchBytes(4, n) + codesWork(threads, m, n, k)
+	}
 	rows := []int{n}
 	if graph.HasScales(in) {
 		rows = append(rows, n)
