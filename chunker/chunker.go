@@ -539,6 +539,11 @@ func (c *Chunker) Rest(ctx context.Context) error {
 	return errors.Join(c.sides[0].Rest(ctx), c.sides[1].Rest(ctx))
 }
 
+// Keep gives all back: what stays on two sides is not moved.
+func (c *Chunker) Keep(ctx context.Context, _ *plan.Plan) (bool, error) {
+	return false, c.GiveBack(ctx)
+}
+
 // Trim frees the device memory that both sides hold but weights that stay and caches, between passes.
 func (c *Chunker) Trim() error { return errors.Join(c.sides[0].Trim(), c.sides[1].Trim()) }
 

@@ -47,6 +47,16 @@ type CacheAllocator interface {
 	AllocCache(bytes int64) (Memory, error)
 }
 
+// A RoomAllocator is a device that has memory which can become smaller and larger where it is: what outlives plans that
+// differ need not be brought again.
+type RoomAllocator interface {
+	// AllocRoom is Alloc of memory that may become as large as most.
+	AllocRoom(bytes, most int64) (Memory, error)
+	// Resize makes memory smaller or larger, and reports whether it did. What is within both sizes stays. Nothing that was
+	// given to a stream may use it meanwhile.
+	Resize(m Memory, bytes int64) bool
+}
+
 // A HostAllocator is a device that copies by itself, while the host goes on, from and to memory of the host that it gave
 // out. Other memory of the host it copies too, but not always in the background.
 type HostAllocator interface {

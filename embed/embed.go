@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -27,8 +30,8 @@ type Options struct {
 	MaxTokens int
 }
 
-// An Embedder makes vectors of texts. It may be shared between goroutines, which take turns. The checkpoint of its model must
-// stay open until it was closed.
+// An Embedder makes vectors of texts. It may be shared between goroutines, whose texts share passes where they have about the same
+// length. The checkpoint of its model must stay open until it was closed.
 type Embedder struct {
 	folder  *Folder
 	opts    Options
@@ -37,6 +40,9 @@ type Embedder struct {
 	mask bool
 	// pooled is how many numbers a vector has after pooling, dim how many it has in the end.
 	pooled, dim int
+	// paged says that passes bring weights: fewer passes are better then than less padding.
+	paged atomic.Bool
+	line  line
 }
 
 // A Request is texts whose vectors are wanted.
@@ -44,6 +50,8 @@ type Request struct {
 	Texts []string
 	// Prompt goes before each text: see [Folder.Prompt].
 	Prompt string
+	// Priority says which of the requests that wait goes first. A pass that has begun is not interrupted.
+	Priority runtime.Priority
 	// Done, where it is not nil, is told how many texts more are done.
 	Done func(texts int)
 }
@@ -64,7 +72,7 @@ func (r *Result) Vector(text int) []float32 { return r.Data[text*r.Dim:][:r.Dim:
 
 // New returns an embedder. The model is that of [Folder.Checkpoint] with the class [Folder.Class], nil for a folder without.
 func New(ctx context.Context, folder *Folder, model *models.Model, opts Options) (*Embedder, error) {
-	e := &Embedder{folder: folder, opts: opts}
+	e := &Embedder{folder: folder, opts: opts, line: line{now: time.Now}}
 	switch {
 	case opts.Dim < 0:
 		return nil, &RequestError{"Dim", fmt.Sprintf("%d numbers", opts.Dim)}
@@ -174,6 +182,7 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 	if len(r.Texts) > maxTexts {
 		return nil, &RequestError{"Texts", fmt.Sprintf("%d texts, more than %d", len(r.Texts), maxTexts)}
 	}
+	since := r.Priority.Since(e.line.now())
 	result := &Result{Dim: e.dim, Data: make([]float32, len(r.Texts)*e.dim), Tokens: make([]int, len(r.Texts))}
 	texts := make([]encoded, len(r.Texts))
 	prompt := 0
@@ -196,11 +205,7 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 		}
 		texts[i], result.Tokens[i] = encoded{index: i, ids: ids}, len(ids)
 	}
-	run := e.states
-	if e.folder.table != nil {
-		run = e.means
-	}
-	err := run(ctx, texts, prompt, func(text int, vector []float32) {
+	give := func(text int, vector []float32) {
 		for _, l := range e.folder.head {
 			vector = l.run(vector)
 		}
@@ -212,7 +217,13 @@ func (e *Embedder) Embed(ctx context.Context, r Request) (*Result, error) {
 		if r.Done != nil {
 			r.Done(1)
 		}
-	})
+	}
+	var err error
+	if e.folder.table != nil {
+		err = e.means(ctx, texts, give)
+	} else {
+		err = e.states(ctx, &job{since: since, prompt: prompt, texts: texts}, give)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +271,7 @@ func (e *Embedder) promptTokens(prompt string) (int, error) {
 }
 
 // means gives the means of the tokens' rows.
-func (e *Embedder) means(ctx context.Context, texts []encoded, _ int, give func(text int, vector []float32)) error {
+func (e *Embedder) means(ctx context.Context, texts []encoded, give func(text int, vector []float32)) error {
 	const rows = 1 << 14 // that are kept
 	cache := make(map[int64][]float32)
 	vector := make([]float32, e.folder.table.width)
@@ -279,57 +290,96 @@ func (e *Embedder) means(ctx context.Context, texts []encoded, _ int, give func(
 // passTokens is how many tokens go through the model at once, more or less: where weights are paged, they are brought once for them.
 const passTokens = 8192
 
+// A pass is worth so many tokens of padding: what its plan and its ops' beginnings take, or the weights that are brought.
+const (
+	passWorth  = 64
+	pagedWorth = passTokens / 2
+)
+
 // states gives the pooled states of the model. The longest texts come first: what does not fit is known at once.
-func (e *Embedder) states(ctx context.Context, texts []encoded, prompt int, give func(text int, vector []float32)) error {
-	slices.SortStableFunc(texts, func(a, b encoded) int { return len(b.ids) - len(a.ids) })
-	for len(texts) > 0 {
-		length := e.padded(len(texts[0].ids))
-		same := 0
-		for same < len(texts) && e.padded(len(texts[same].ids)) == length {
-			same++
-		}
-		if length == 0 { // nothing to have a state
-			for _, t := range texts[:same] {
-				give(t.index, make([]float32, e.pooled))
-			}
-			return nil
-		}
-		if err := e.pass(ctx, texts[:min(same, max(passTokens/length, 1))], length, prompt, give); err != nil {
-			return err
-		}
-		texts = texts[min(same, max(passTokens/length, 1)):]
+func (e *Embedder) states(ctx context.Context, j *job, give func(text int, vector []float32)) error {
+	slices.SortStableFunc(j.texts, func(a, b encoded) int { return len(b.ids) - len(a.ids) })
+	for n := len(j.texts); n > 0 && len(j.texts[n-1].ids) == 0; n-- { // nothing to have a state
+		give(j.texts[n-1].index, make([]float32, e.pooled))
+		j.texts = j.texts[:n-1]
 	}
-	return nil
+	if len(j.texts) == 0 {
+		return nil
+	}
+	return e.wait(ctx, j, give)
 }
 
-// padded is the length to which a text of so many tokens is made longer, so that not every length needs a plan of its own. It
-// depends on nothing else: a vector's bits would depend on it.
+// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and passes
+// cost the least for all of them.
+func (e *Embedder) together(texts []encoded) int {
+	worth := passWorth
+	if e.paged.Load() {
+		worth = pagedWorth
+	}
+	// Runs of texts of one padded length, from the shortest: least[i] is what the texts from run i on cost, next[i] the run
+	// that the second of their passes begins with.
+	var lengths, starts []int
+	for i, t := range texts {
+		length := e.padded(len(t.ids))
+		if len(lengths) == 0 || length != lengths[len(lengths)-1] {
+			lengths, starts = append(lengths, length), append(starts, i)
+		}
+	}
+	starts = append(starts, len(texts))
+	least, next := make([]int, len(lengths)+1), make([]int, len(lengths))
+	for i := len(lengths) - 1; i >= 0; i-- {
+		least[i] = math.MaxInt
+		for j := i + 1; j <= len(lengths); j++ {
+			rows := starts[j] - starts[i]
+			passes := (rows + max(passTokens/lengths[i], 1) - 1) / max(passTokens/lengths[i], 1)
+			if cost := rows*lengths[i] + passes*worth + least[j]; cost < least[i] {
+				least[i], next[i] = cost, j
+			}
+		}
+	}
+	return starts[next[0]]
+}
+
+// padded is the least length to which a text of so many tokens is made longer, so that not every length needs a plan of its
+// own. From eight on a vector's bits do not depend on it: what padding adds to sums is exactly nothing, and comes last. Shorter
+// rows may be summed another way.
 func (e *Embedder) padded(n int) int {
-	step := 8
-	for step < 64 && n > 16*step {
+	if n == 0 {
+		return 0
+	}
+	step := 2
+	for n > 32*step {
 		step *= 2
 	}
-	n = (n + step - 1) / step * step
+	n = (max(n, shortest) + step - 1) / step * step
 	if most := e.folder.encoder.Positions; most > 0 {
 		n = min(n, most)
 	}
 	return n
 }
 
-// pass runs texts of one padded length.
-func (e *Embedder) pass(
-	ctx context.Context, texts []encoded, length, prompt int, give func(text int, vector []float32),
-) error {
-	rows := len(texts)
+// shortest is the shortest row that is run, where the model has as many positions.
+const shortest = 8
+
+// pass runs texts that are padded to one length, and gives their states to those who wait for them.
+func (e *Embedder) pass(ctx context.Context, parts []part, length int) error {
+	rows := 0
+	for _, p := range parts {
+		rows += len(p.texts)
+	}
 	ids, mask := make([]int64, rows*length), make([]int64, rows*length)
-	for i, t := range texts {
-		row, seen := ids[i*length:][:length], mask[i*length:][:length]
-		for j := range row {
-			if j < len(t.ids) {
-				row[j], seen[j] = int64(t.ids[j]), 1
-			} else {
-				row[j] = int64(e.folder.encoder.Padding)
+	at := 0
+	for _, p := range parts {
+		for _, t := range p.texts {
+			row, seen := ids[at*length:][:length], mask[at*length:][:length]
+			for j := range row {
+				if j < len(t.ids) {
+					row[j], seen[j] = int64(t.ids[j]), 1
+				} else {
+					row[j] = int64(e.folder.encoder.Padding)
+				}
 			}
+			at++
 		}
 	}
 	in := runtime.Values{idsInput: tensor.Of(ids, rows, length)}
@@ -340,15 +390,19 @@ func (e *Embedder) pass(
 	if err != nil {
 		return err
 	}
+	e.paged.Store(e.session.Metrics().MovedBytes > 0)
 	states, err := tensor.Slice[float32](out[stateOutput].Contiguous())
 	if err != nil {
 		return err
 	}
 	width := len(states) / (rows * length)
-	for i, t := range texts {
-		vector := make([]float32, len(e.folder.pooling.modes)*width)
-		e.folder.pooling.pool(vector, states[i*length*width:][:len(t.ids)*width], width, prompt)
-		give(t.index, vector)
+	for _, p := range parts {
+		for _, t := range p.texts {
+			vector := make([]float32, len(e.folder.pooling.modes)*width)
+			e.folder.pooling.pool(vector, states[:len(t.ids)*width], width, p.prompt)
+			states = states[length*width:]
+			p.out <- pooled{text: t.index, vector: vector}
+		}
 	}
 	return nil
 }

@@ -251,7 +251,15 @@ func TestManyTexts(t *testing.T) {
 	texts := folders(t).Texts
 	long := []string{strings.Repeat(texts[2], 2), strings.Repeat(texts[5], 9), strings.Repeat(texts[0], 12)}
 	want := vectors(t, e, "", long...)
-	got := vectors(t, e, "", slices.Repeat(long, 40)...)
+	before := e.Session().Metrics().Runs
+	got := vectors(t, e, "", slices.Repeat(long, 400)...)
+	tokens := 0
+	for _, n := range got.Tokens {
+		tokens += n
+	}
+	if runs := e.Session().Metrics().Runs - before; runs < int64(tokens/8192) || tokens < 3*8192 {
+		t.Errorf("%d passes for %d tokens", runs, tokens)
+	}
 	for i := range got.Tokens {
 		if !slices.Equal(got.Vector(i), want.Vector(i%3)) {
 			t.Fatalf("text %d: %v, want %v", i, got.Vector(i)[:3], want.Vector(i % 3)[:3])

@@ -8,7 +8,7 @@
 //	result, err := embedder.Embed(ctx, embed.Request{Texts: texts})
 //
 // A text's vector is the same bits whatever texts are beside it and in whatever order, mode, budget or number of threads:
-// texts go through the model together only where they are padded to the same length, and that length depends on the text alone.
+// texts of about one length go through the model together, padded to the longest, and padding changes no bit.
 //
 // It knows files of folders, pooling and lengths. It does not know architectures, or how a session runs.
 package embed

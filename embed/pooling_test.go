@@ -3,6 +3,7 @@ package embed
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -41,23 +42,70 @@ func TestPoolingModes(t *testing.T) {
 	}
 }
 
-// TestPadded: lengths grow with texts, by an eighth or by less than eight tokens, and never beyond the positions that there are.
+// TestPadded: lengths grow with texts, by little, and never beyond the positions that there are.
 func TestPadded(t *testing.T) {
 	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
 	seen := make(map[int]bool)
 	for n := range 512 + 1 {
 		p := e.padded(n)
-		if p < n || p-n >= max(8, (n+7)/8) || p < e.padded(max(n-1, 0)) {
+		if p < n || n > 0 && p < 8 || n > 8 && p-n >= max(2, n/16) || p < e.padded(max(n-1, 0)) {
 			t.Errorf("%d tokens become %d", n, p)
 		}
 		seen[p] = true
 	}
-	if len(seen) > 33 || e.padded(0) != 0 || e.padded(8000) != 8000 || e.padded(8001) != 8064 {
+	if len(seen) > 80 || e.padded(0) != 0 || e.padded(8001) != 8192 {
 		t.Errorf("%d lengths; 8001 tokens become %d", len(seen), e.padded(8001))
 	}
 	e.folder.encoder.Positions = 509
 	if e.padded(500) != 509 || e.padded(509) != 509 {
 		t.Errorf("500 tokens become %d of 509", e.padded(500))
+	}
+	e.folder.encoder.Positions = 5
+	if e.padded(1) != 5 || e.padded(5) != 5 {
+		t.Errorf("a token becomes %d of 5", e.padded(1))
+	}
+}
+
+// TestTogether: texts share passes so that padding and passes cost the least, as trying all ways to cut them shows.
+func TestTogether(t *testing.T) {
+	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		texts := make([]encoded, 1+random.IntN(40))
+		for i := range texts {
+			texts[i].ids = make([]uint32, 1+random.IntN(40))
+		}
+		slices.SortFunc(texts, func(a, b encoded) int { return len(b.ids) - len(a.ids) })
+		var lengths []int
+		for _, text := range texts {
+			lengths = append(lengths, e.padded(len(text.ids)))
+		}
+		for _, paged := range []bool{false, true} {
+			worth := passWorth
+			if paged {
+				worth = pagedWorth
+			}
+			e.paged.Store(paged)
+			least := make([]int, len(lengths)+1) // of the texts from i on
+			for i := len(lengths) - 1; i >= 0; i-- {
+				least[i] = math.MaxInt
+				for j := i + 1; j <= len(lengths); j++ {
+					least[i] = min(least[i], (j-i)*lengths[i]+worth+least[j])
+				}
+			}
+			cost := 0
+			for at := 0; at < len(lengths); {
+				n := e.together(texts[at:])
+				if n < 1 || at+n > len(lengths) {
+					t.Fatalf("%d texts of %d share a pass", n, len(lengths)-at)
+				}
+				cost += n*lengths[at] + worth
+				at += n
+			}
+			if cost != least[0] {
+				t.Errorf("%v, a pass worth %d: %d, and %d is the least", lengths, worth, cost, least[0])
+			}
+		}
 	}
 }
 

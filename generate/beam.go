@@ -101,7 +101,7 @@ type beamSearch struct {
 }
 
 // Beam follows several texts at once and returns those that ended, the best first, as many as are followed at most. It
-// takes of a request its prompt, its source, its adapter, how many tokens there are to be, what ends a text, and which
+// takes of a request its prompt, its source, its adapter, its priority, how many tokens there are to be, what ends a text, and which
 // tokens may not follow. Each step is a pass in which every text has the rows that do not lie in whole blocks yet,
 // sixteen at most; other requests share it.
 func (e *Engine) Beam(ctx context.Context, r Request, b Beams) ([]Found, error) {
@@ -177,6 +177,7 @@ func (e *Engine) candidates(ctx context.Context, s *beamSearch) ([]beam, error) 
 	for _, x := range s.running {
 		q, err := e.sequence(ctx, Request{
 			Prompt: x.tokens, Source: s.r.Source, MaxTokens: 1, Logprobs: s.keep, Adapter: s.r.Adapter, End: s.r.End, Sampling: s.r.Sampling,
+			Priority: s.r.Priority,
 		})
 		if err != nil {
 			return nil, err
@@ -186,7 +187,9 @@ func (e *Engine) candidates(ctx context.Context, s *beamSearch) ([]beam, error) 
 	}
 	// They come together, so that one pass has them all.
 	if err := e.between(ctx, func() error {
-		e.waiting = append(e.waiting, list...)
+		for _, q := range list {
+			e.enter(q)
+		}
 		return nil
 	}); err != nil {
 		return nil, err

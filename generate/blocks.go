@@ -21,6 +21,8 @@ type blocks struct {
 	serial uint64
 	// states are beside them, nil of a model that keeps none.
 	states *states
+	// windows are the blocks of caches that have others, nil where all have these.
+	windows *windows
 }
 
 type block struct {
@@ -86,16 +88,8 @@ func (b *blocks) admit(s *sequence) bool {
 	if !s.alone {
 		table = b.shared(s.root, s.adapter, s.tokens)
 	}
-	if b.states != nil {
-		known := table
-		n, _ := b.states.cut(b, table)
-		table = table[:n]
-		defer func() {
-			if s.table != nil {
-				b.states.begin(b, s, known)
-			}
-		}()
-	}
+	known := table
+	table = table[:b.cut(table)]
 	want := graph.Blocks(s.most)
 	available := b.free()
 	for _, i := range table {
@@ -107,7 +101,19 @@ func (b *blocks) admit(s *sequence) bool {
 		return false
 	}
 	s.registered, s.cached = len(table), len(table)*graph.BlockRows
-	s.shared = s.cached
+	if b.windows != nil && !b.windows.promise(s, b.windows.needs(s, s.cached)) {
+		return false
+	}
+	s.shared, s.after = s.cached, s.root
+	if len(table) > 0 {
+		s.after = b.of[table[len(table)-1]].serial
+	}
+	if b.states != nil {
+		b.states.begin(b, s, table, known)
+	}
+	if b.windows != nil {
+		b.windows.begin(b, s, table)
+	}
 	for _, i := range table {
 		b.use(i)
 	}
@@ -117,6 +123,31 @@ func (b *blocks) admit(s *sequence) bool {
 	}
 	s.table = table
 	return true
+}
+
+// cut returns behind how many of registered blocks that follow each other a sequence can begin: all, unless that needs a
+// state that was not kept, or blocks of windows that are another's by now.
+func (b *blocks) cut(table []int) int {
+	if b.states == nil && b.windows == nil {
+		return len(table)
+	}
+	n, missing := 0, -1
+	for i, block := range table {
+		serial, there := b.of[block].serial, true
+		if b.windows != nil {
+			if _, held := b.windows.held[serial]; !held {
+				missing = i
+			}
+			there = missing < windowBegins((i+1)*graph.BlockRows, b.windows.size)
+		}
+		if b.states != nil && there {
+			_, there = b.states.held[serial]
+		}
+		if there {
+			n = i + 1
+		}
+	}
+	return n
 }
 
 // take returns the block that nobody used for longest, for who writes to it; false where all are in use.
@@ -147,31 +178,33 @@ func (b *blocks) forget(i int) {
 		if b.states != nil {
 			b.states.forget(x.serial)
 		}
+		if b.windows != nil {
+			b.windows.forget(x.serial)
+		}
 		x.serial = 0
 	}
 }
 
-// register makes the blocks of a sequence known that have become full.
+// register makes the blocks of a sequence known that have become full. Where another sequence was there first, its block
+// is the one that is known, also of those that follow.
 func (b *blocks) register(s *sequence) {
 	if s.alone {
 		return
 	}
 	for ; (s.registered+1)*graph.BlockRows <= s.cached; s.registered++ {
 		at := s.registered
-		after := s.root
-		if at > 0 {
-			if after = b.of[s.table[at-1]].serial; after == 0 {
-				return // the one before is another's copy, which nobody finds
-			}
+		c := contentOf(s.after, s.adapter, s.tokens[at*graph.BlockRows:])
+		i, taken := b.held[c]
+		if !taken {
+			i = s.table[at]
+			b.serial++
+			b.of[i].serial, b.of[i].under = b.serial, c
+			b.held[c] = i
 		}
-		c := contentOf(after, s.adapter, s.tokens[at*graph.BlockRows:])
-		if _, taken := b.held[c]; taken {
-			return // another sequence was there first
+		s.after = b.of[i].serial
+		if b.windows != nil {
+			b.windows.remember(s, at, s.after)
 		}
-		b.serial++
-		x := &b.of[s.table[at]]
-		x.serial, x.under = b.serial, c
-		b.held[c] = s.table[at]
 	}
 }
 
@@ -191,6 +224,9 @@ func (b *blocks) release(s *sequence) {
 	}
 	if b.states != nil {
 		b.states.end(s)
+	}
+	if b.windows != nil {
+		b.windows.end(s)
 	}
 	s.table = nil
 }

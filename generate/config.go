@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -37,6 +36,8 @@ type Defaults struct {
 type Speech struct {
 	// Languages are the tokens of the languages, by their codes; none of a model that knows one.
 	Languages map[string]int
+	// Tasks are the tokens of the tasks, by their names.
+	Tasks map[string]int
 	// Language is the token of the one that the folder names, −1 where it has the model tell.
 	Language int
 	// Behind are the tokens behind the language: of a task, where the folder names one, and that no times are wanted.
@@ -142,11 +143,11 @@ func (r *configReader) speech() *Speech {
 		return nil
 	}
 	s := &Speech{Language: -1}
-	var languages, tasks map[string]int
+	var languages map[string]int
 	var forced [][2]*int
 	var task string
 	r.read("lang_to_id", &languages)
-	r.read("task_to_id", &tasks)
+	r.read("task_to_id", &s.Tasks)
 	r.read("forced_decoder_ids", &forced)
 	r.read("task", &task)
 	if len(languages) > 0 {
@@ -167,12 +168,11 @@ func (r *configReader) speech() *Speech {
 			s.Behind = append(s.Behind, *id)
 		}
 	}
-	isTask := func(id int) bool { return slices.Contains(slices.Collect(maps.Values(tasks)), id) }
-	if id, ok := tasks[task]; ok {
-		s.Behind = append(slices.DeleteFunc(s.Behind, isTask), id)
+	if id, ok := s.Tasks[task]; ok {
+		s.Behind = append(slices.DeleteFunc(s.Behind, s.isTask), id)
 	}
 	s.Named = slices.Clone(s.Behind)
-	if id, ok := tasks["transcribe"]; ok && !slices.ContainsFunc(s.Named, isTask) {
+	if id, ok := s.Tasks["transcribe"]; ok && !slices.ContainsFunc(s.Named, s.isTask) {
 		s.Named = append(s.Named, id)
 	}
 	for _, list := range []*[]int{&s.Behind, &s.Named} {

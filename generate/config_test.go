@@ -67,15 +67,15 @@ func TestSpeechBegins(t *testing.T) {
 	const config = `{"is_encoder_decoder": true, "decoder_start_token_id": 50, "max_length": 90}`
 	const silent = `"no_timestamps_token_id": 63`
 	const tasks = `, "lang_to_id": {"<|en|>": 51, "<|de|>": 52}, "task_to_id": {"transcribe": 59, "translate": 58}`
-	languages := map[string]int{"en": 51, "de": 52}
+	languages, tokens := map[string]int{"en": 51, "de": 52}, map[string]int{"transcribe": 59, "translate": 58}
 	for text, want := range map[string]*Speech{
 		`{}`:               nil,
 		`{` + silent + `}`: {Language: -1, Behind: []int{63}, Named: []int{63}},
 		`{` + silent + `, "forced_decoder_ids": [[1, 63]]}`:                    {Language: -1, Behind: []int{63}, Named: []int{63}},
-		`{` + silent + tasks + `}`:                                             {languages, -1, []int{63}, []int{59, 63}},
-		`{` + silent + tasks + `, "forced_decoder_ids": [[1, null], [2, 59]]}`: {languages, -1, []int{59, 63}, []int{59, 63}},
-		`{` + silent + tasks + `, "forced_decoder_ids": [[1, 52], [2, 58]]}`:   {languages, 52, []int{58, 63}, []int{58, 63}},
-		`{` + silent + tasks + `, "task": "translate"}`:                        {languages, -1, []int{58, 63}, []int{58, 63}},
+		`{` + silent + tasks + `}`:                                             {languages, tokens, -1, []int{63}, []int{59, 63}},
+		`{` + silent + tasks + `, "forced_decoder_ids": [[1, null], [2, 59]]}`: {languages, tokens, -1, []int{59, 63}, []int{59, 63}},
+		`{` + silent + tasks + `, "forced_decoder_ids": [[1, 52], [2, 58]]}`:   {languages, tokens, 52, []int{58, 63}, []int{58, 63}},
+		`{` + silent + tasks + `, "task": "translate"}`:                        {languages, tokens, -1, []int{58, 63}, []int{58, 63}},
 	} {
 		d, err := FolderDefaults(folder(t, map[string]string{"config.json": config, "generation_config.json": text}))
 		if err != nil || !reflect.DeepEqual(d.Speech, want) || !reflect.DeepEqual(d.Start, []int{50}) {

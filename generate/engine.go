@@ -72,6 +72,8 @@ const (
 type Engine struct {
 	session *runtime.Session
 	model   *models.Model
+	// whole is the model with the caches of all modules in one order, where those with a window have another.
+	whole   *models.Model
 	opts    Options
 	context int
 	rows    int
@@ -103,6 +105,7 @@ type Engine struct {
 	// finished are those that this pass was the last of.
 	finished []*sequence
 	pass     pass
+	now      func() time.Time
 	ahead    *ahead
 	draft    *draft
 
@@ -224,22 +227,32 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		}
 		states = opts.statePlaces(n.rows)
 	}
-	steps, err := model.Steps(models.StepOptions{
+	step := models.StepOptions{
 		Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV, Source: source, SourceBlocks: sourceBlocks, States: states,
-	})
+	}
+	whole, err := model.Steps(step)
 	if err != nil {
 		return nil, err
+	}
+	steps, blocks := whole, newBlocks(step.Blocks)
+	if size := model.Window(); size > 0 && size < n.context {
+		blocks.windows = newWindows(size, n.rows, opts.Sequences, perSequence)
+		step.WindowBlocks = len(blocks.windows.of)
+		if steps, err = model.Steps(step); err != nil {
+			return nil, err
+		}
 	}
 	if source > 0 && opts.Draft != nil {
 		return nil, &RequestError{"Draft", "guesses for a model that reads a source, of which it would know nothing"}
 	}
 	e := &Engine{
-		model: steps, opts: opts, context: n.context, rows: n.rows, source: source,
+		model: steps, whole: whole, opts: opts, context: n.context, rows: n.rows, source: source,
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences), sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows),
+		blocks: blocks, sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows), now: time.Now,
 	}
 	e.pass.in = stepInputs{
 		width: perSequence, sourceWidth: graph.Blocks(source), adapted: len(model.Adapters()) > 0, keyless: !keys, recurrent: recurrent,
+		windowed: blocks.windows != nil,
 	}
 	if recurrent {
 		e.blocks.states = newStates(states)
@@ -288,10 +301,21 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	return e, nil
 }
 
-// largest plans the largest pass, which takes what the engine takes: nothing is found out later.
+// largest plans the largest pass, which takes what the engine takes: nothing is found out later. The weights that stay
+// are chosen for prompts and writing together: as many tokens are taken to be written as there are in prompts, in passes
+// of all sequences.
 func (e *Engine) largest(ctx context.Context, session *runtime.Session) (*plan.Plan, error) {
-	p, err := session.Plan(ctx, e.shapes(bucket(e.rows), min(bucket(e.opts.Sequences), e.rows)))
-	if err == nil {
+	rows, all := bucket(e.rows), min(bucket(e.opts.Sequences), e.rows)
+	mix := []runtime.PassKind{{Shapes: e.shapes(rows, all), Weight: 1}}
+	if all < rows {
+		mix = append(mix, runtime.PassKind{Shapes: e.shapes(all, all), Weight: float64(rows) / float64(all)})
+	}
+	plans, err := session.PlanMix(ctx, mix...)
+	if err != nil {
+		return nil, err
+	}
+	p := plans[0]
+	if all > 1 {
 		_, err = session.Plan(ctx, e.shapes(1, 1))
 	}
 	if err == nil && e.source > 0 {

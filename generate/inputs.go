@@ -25,9 +25,11 @@ type stepInputs struct {
 	adapted, lengthened bool
 	// keyless says that no keys and values are kept, recurrent that states are.
 	keyless, recurrent bool
+	// windowed says that there are caches with tables of their own for windows.
+	windowed bool
 
-	tokens, positions, tables, places, wanted, adapters, lengths, sourceAt, sourceTables []int64
-	rows                                                                                 int
+	tokens, positions, tables, windows, places, wanted, adapters, lengths, sourceAt, sourceTables []int64
+	rows                                                                                          int
 }
 
 // begin makes room for as many rows as a pass has that is to have so many, and forgets what was there.
@@ -38,6 +40,9 @@ func (in *stepInputs) begin(rows int) {
 	in.adapters, in.lengths, in.sourceAt = resized(in.adapters, n), resized(in.lengths, n), resized(in.sourceAt, n)
 	in.sourceTables = resized(in.sourceTables, n*in.sourceWidth)
 	in.places = resized(in.places, 2*n)
+	if in.windowed {
+		in.windows = resized(in.windows, n*in.width)
+	}
 }
 
 // add adds a row; wanted says that its logits are.
@@ -46,20 +51,24 @@ func (in *stepInputs) add(r row, wanted bool) {
 	in.rows++
 	in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i] = int64(r.id), int64(r.at), r.s.adapter, int64(r.length)
 	in.places[2*i], in.places[2*i+1] = r.from, r.to
-	putTable(in.tables[i*in.width:][:in.width], r.s.table)
+	putTable(in.tables[i*in.width:][:in.width], 0, r.s.table)
+	if in.windowed {
+		putTable(in.windows[i*in.width:][:in.width], r.s.windowFrom, r.s.window)
+	}
 	if in.sourceWidth > 0 {
 		in.sourceAt[i] = int64(r.s.source.positions - 1)
-		putTable(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth], r.s.source.table)
+		putTable(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth], 0, r.s.source.table)
 	}
 	if wanted {
 		in.wanted = append(in.wanted, int64(i))
 	}
 }
 
-func putTable(to []int64, table []int) {
+// putTable writes the blocks of a table, which are those from one on.
+func putTable(to []int64, from int, table []int) {
 	clear(to)
 	for k, block := range table {
-		to[k] = int64(block)
+		to[from+k] = int64(block)
 	}
 }
 
@@ -70,6 +79,9 @@ func (in *stepInputs) values() runtime.Values {
 		in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i], in.sourceAt[i] = 0, -1, 0, 0, -1
 		in.places[2*i], in.places[2*i+1] = graph.StateAbsent, graph.StateNone
 		clear(in.tables[i*in.width:][:in.width])
+		if in.windowed {
+			clear(in.windows[i*in.width:][:in.width])
+		}
 		clear(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth])
 	}
 	for m := bucket(max(len(in.wanted), 1)); len(in.wanted) < m; {
@@ -81,6 +93,9 @@ func (in *stepInputs) values() runtime.Values {
 	}
 	if !in.keyless {
 		values[models.StepBlocks] = tensor.Of(in.tables, n, in.width)
+	}
+	if in.windowed {
+		values[models.StepWindowBlocks] = tensor.Of(in.windows, n, in.width)
 	}
 	if in.recurrent {
 		values[models.StepStates] = tensor.Of(in.places, n, 2)
@@ -103,6 +118,9 @@ func (in *stepInputs) shapes(rows, wanted int) map[string]tensor.Shape {
 	shapes := map[string]tensor.Shape{models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepWanted: {wanted}}
 	if !in.keyless {
 		shapes[models.StepBlocks] = tensor.Shape{rows, in.width}
+	}
+	if in.windowed {
+		shapes[models.StepWindowBlocks] = tensor.Shape{rows, in.width}
 	}
 	if in.recurrent {
 		shapes[models.StepStates] = tensor.Shape{rows, 2}

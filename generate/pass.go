@@ -55,7 +55,7 @@ func (e *Engine) gather() bool {
 			}
 			select {
 			case s := <-e.requests:
-				e.waiting = append(e.waiting, s)
+				e.enter(s)
 			case task := <-e.tasks:
 				task()
 			case <-again:
@@ -66,7 +66,7 @@ func (e *Engine) gather() bool {
 		for more := true; more; {
 			select {
 			case s := <-e.requests:
-				e.waiting = append(e.waiting, s)
+				e.enter(s)
 			case task := <-e.tasks:
 				task()
 				more = idle // who writes goes on after each
@@ -101,7 +101,16 @@ func (e *Engine) alive(list []*sequence) []*sequence {
 	return kept
 }
 
-// admit lets waiting requests begin, in the order in which they came, as long as there are blocks. A pass has a row for each.
+// enter has a request wait, behind those that came before it.
+func (e *Engine) enter(s *sequence) {
+	i := len(e.waiting)
+	for i > 0 && s.since.Before(e.waiting[i-1].since) {
+		i--
+	}
+	e.waiting = slices.Insert(e.waiting, i, s)
+}
+
+// admit lets waiting requests begin, in the order in which they came and by their priority, as long as there are blocks. A pass has a row for each.
 func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {
@@ -202,6 +211,11 @@ func (e *Engine) step(ctx context.Context) error {
 		}
 	} else {
 		e.allot(p.parts)
+	}
+	if w := e.blocks.windows; w != nil {
+		for _, part := range p.parts {
+			w.slide(part.s, part.rows+len(part.guesses))
+		}
 	}
 	begin := time.Now()
 	if err := e.run(ctx, rows); err != nil {
@@ -327,6 +341,9 @@ func (e *Engine) follow(p *part, logits []float32) int {
 		s.cached = 0
 		if e.blocks.states != nil {
 			e.blocks.states.end(s)
+		}
+		if e.blocks.windows != nil {
+			e.blocks.windows.rewind(s)
 		}
 	}
 	s.drafted = min(s.drafted, s.cached)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/optimem/optimem/runtime"
 )
 
 // A Request is what is to be written.
@@ -28,6 +31,8 @@ type Request struct {
 	Adapter string
 	// Constraint bounds what may be written; nil bounds nothing.
 	Constraint Constraint
+	// Priority says which of the requests that wait goes first. Those that are being written are not interrupted.
+	Priority runtime.Priority
 	// Progress, where it is not nil, is called on the caller's goroutine as the prompt is read, before the first token: with
 	// how many of its tokens are, those that were there already among them, and how many there are.
 	Progress func(read, tokens int)
@@ -98,6 +103,8 @@ type sequence struct {
 	finish Finish
 	passes int
 	shared int
+	// since is when it counts as having come.
+	since time.Time
 	// alone is set where keys depend on the length that the sequence will have: it shares none.
 	alone bool
 	err   error
@@ -110,6 +117,13 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
+	// after is the serial number of the last block that is registered, or of what comes before the first.
+	after uint64
+	// window are the blocks of the sequence from windowFrom on in the caches of windows, and promised is how many it has
+	// at most.
+	window     []int
+	windowFrom int
+	promised   int
 	// state is the place of the sequence's state, behind its cached tokens, of a model that keeps some, and marked that
 	// of the one which is kept for others, behind markedAt tokens; noState is none. stops are behind how many tokens
 	// others are kept.
@@ -168,7 +182,7 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 	s := &sequence{
 		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out: make(chan Token, most-len(r.Prompt)), read: read,
-		tokens:  append(make([]int, 0, most), r.Prompt...),
+		tokens: append(make([]int, 0, most), r.Prompt...), since: r.Priority.Since(e.now()),
 		sampler: newSampler(r, e.vocabulary), hope: hope, state: noState, marked: noState,
 	}
 	s.sampler.most = most

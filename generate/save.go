@@ -14,6 +14,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
@@ -32,7 +33,8 @@ type SavedError struct {
 func (e *SavedError) Error() string { return "saved keys and values: " + e.Msg }
 
 // The form: a line that says what it is; the length of the header in four bytes, the lowest first; the header in JSON; the blocks,
-// of each block the rows of every cache in turn; the SHA-256 of all before.
+// of each block the rows of every cache in turn, at first of those whose modules see all, then, of the last blocks, which are
+// seen from behind them, of those with a window; the state; the SHA-256 of all before.
 const savedMagic = "optimem keys and values, 1\n"
 
 // maxSavedHeader bounds a header: two million tokens.
@@ -48,6 +50,8 @@ type savedHeader struct {
 	BlockBytes  int64 `json:"block_bytes"`
 	// StateBytes is how many bytes the state behind them has, which follows the blocks if there are any.
 	StateBytes int64 `json:"state_bytes,omitempty"`
+	// WindowBytes is how many bytes more those blocks have that a window sees behind the last one.
+	WindowBytes int64 `json:"window_bytes,omitempty"`
 	// Tokens are those of the blocks, as the adapter of the name sees them.
 	Tokens  []int  `json:"tokens"`
 	Adapter string `json:"adapter,omitempty"`
@@ -59,17 +63,24 @@ type keptCache struct {
 	bytes int
 }
 
-// A kept is what an engine's keys and values are: their caches and those of states, in order, and the fingerprint of
-// what computes them.
+// A kept is what an engine's keys and values are: their caches, those of modules with a window of so many positions, and
+// those of states, in order, and the fingerprint of what computes them.
 type kept struct {
-	caches, states         []keptCache
-	blockBytes, stateBytes int
-	model                  string
+	caches, windows, states             []keptCache
+	blockBytes, windowBytes, stateBytes int
+	window                              int
+	model                               string
 }
 
-// any returns a cache.
-func (k *kept) any() string {
-	return append(k.caches[:len(k.caches):len(k.caches)], k.states...)[0].name
+// all returns every cache.
+func (k *kept) all() []keptCache { return slices.Concat(k.caches, k.windows, k.states) }
+
+// seen returns the first of so many blocks whose rows in the caches with a window are saved.
+func (k *kept) seen(blocks int) int {
+	if k.windowBytes == 0 {
+		return blocks
+	}
+	return windowBegins(blocks*graph.BlockRows, k.window)
 }
 
 // Save writes the keys and values of the beginning of a request's prompt, as far as whole blocks of it are there, and returns of
@@ -78,7 +89,9 @@ func (k *kept) any() string {
 // its adapter counts. Other requests go on meanwhile.
 //
 // Of a model that keeps states it is the beginning up to the last token whose state was kept: the end of the last whole
-// block of what was written last, or of a prompt.
+// block of what was written last, or of a prompt. Of one whose modules see no more than a window it is the beginning up
+// to the last block behind which all that a window sees is still there; it waits while requests need all blocks of
+// windows that there are.
 //
 // What is written begins with a fingerprint of the model: of what its step computes, and of a sample of every weight.
 func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) {
@@ -92,17 +105,22 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) 
 	}
 	s := &sequence{state: noState, marked: noState}
 	defer e.oneState()()
-	if err := e.between(ctx, func() error {
-		s.table = e.blocks.known(0, adapter, r.Prompt)
-		if states := e.blocks.states; states != nil {
-			var n int
-			if n, s.state = states.cut(e.blocks, s.table); n > 0 {
-				states.use(s.state)
+	if err := e.whenRoom(ctx, func() (bool, error) {
+		table := e.blocks.known(0, adapter, r.Prompt)
+		table = table[:e.blocks.cut(table)]
+		if w := e.blocks.windows; w != nil {
+			if !w.promise(s, len(table)-windowBegins(len(table)*graph.BlockRows, w.size)) {
+				return false, nil
 			}
-			s.table = s.table[:n]
+			w.begin(e.blocks, s, table)
 		}
+		if states := e.blocks.states; states != nil && len(table) > 0 {
+			s.state = states.held[e.blocks.of[table[len(table)-1]].serial]
+			states.use(s.state)
+		}
+		s.table = table
 		e.pin(s)
-		return nil
+		return true, nil
 	}); err != nil {
 		return 0, err
 	}
@@ -112,16 +130,17 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) 
 	out := io.MultiWriter(w, sum)
 	if err := writeSavedHeader(out, &savedHeader{
 		Model: k.model, KV: e.kvType().String(), BlockTokens: graph.BlockRows, BlockBytes: int64(k.blockBytes),
-		StateBytes: int64(k.stateBytes), Tokens: r.Prompt[:n], Adapter: r.Adapter,
+		WindowBytes: int64(k.windowBytes), StateBytes: int64(k.stateBytes), Tokens: r.Prompt[:n], Adapter: r.Adapter,
 	}); err != nil {
 		return 0, err
 	}
-	room := make([]byte, k.blockBytes)
-	for _, block := range s.table {
-		if err := e.between(ctx, func() error { return e.copyBlock(ctx, k, block, room, e.session.ReadCache) }); err != nil {
+	room := make([]byte, k.blockBytes+k.windowBytes)
+	for i := range s.table {
+		part := room[:k.bytes(i, len(s.table))]
+		if err := e.between(ctx, func() error { return e.copyBlock(ctx, k, s, i, true, part, e.session.ReadCache) }); err != nil {
 			return 0, err
 		}
-		if _, err := out.Write(room); err != nil {
+		if _, err := out.Write(part); err != nil {
 			return 0, err
 		}
 	}
@@ -155,19 +174,18 @@ func (e *Engine) Restore(ctx context.Context, r io.Reader) ([]int, error) {
 		return nil, &SavedError{"an adapter saw them that is not here", true}
 	}
 	defer e.oneState()()
-	if err := e.between(ctx, func() error { return e.makeRoom(ctx, k, s) }); err != nil {
+	if err := e.whenRoom(ctx, func() (bool, error) { return e.makeRoom(ctx, k, s) }); err != nil {
 		return nil, err
 	}
 	defer e.unpin(s)
-	room := make([]byte, k.blockBytes)
-	for i := range len(h.Tokens) / graph.BlockRows {
-		if _, err := io.ReadFull(in, room); err != nil {
+	room, blocks := make([]byte, k.blockBytes+k.windowBytes), len(h.Tokens)/graph.BlockRows
+	for i := range blocks {
+		part := room[:k.bytes(i, blocks)]
+		if _, err := io.ReadFull(in, part); err != nil {
 			return nil, cutOff(err)
 		}
-		if i < s.registered || i >= len(s.table) {
-			continue
-		}
-		if err := e.between(ctx, func() error { return e.copyBlock(ctx, k, s.table[i], room, e.session.WriteCache) }); err != nil {
+		fresh := i >= s.registered && i < len(s.table) // others are there, or cannot be
+		if err := e.between(ctx, func() error { return e.copyBlock(ctx, k, s, i, fresh, part, e.session.WriteCache) }); err != nil {
 			return nil, err
 		}
 	}
@@ -186,15 +204,12 @@ func (e *Engine) Restore(ctx context.Context, r io.Reader) ([]int, error) {
 	}
 	n := len(s.table) * graph.BlockRows
 	err = e.between(ctx, func() error {
-		s.cached = n
+		s.cached, s.registered, s.after = n, 0, s.root
 		e.blocks.register(s)
-		switch states := e.blocks.states; {
-		case states == nil:
-		case n < len(h.Tokens):
-			n = 0 // a state is of all tokens or of none
-		case n > 0:
+		if states := e.blocks.states; states != nil && n == len(h.Tokens) && n > 0 { // a state is of all tokens or of none
 			states.keep(e.blocks.behind(s, n), s.state)
 		}
+		n = e.blocks.cut(e.blocks.known(s.root, s.adapter, h.Tokens[:n])) * graph.BlockRows
 		return nil
 	})
 	return h.Tokens[:n], err
@@ -225,19 +240,28 @@ func (e *Engine) eachState(
 }
 
 // makeRoom gives a sequence the blocks that hold its tokens already, then such as can be taken; those are written to later.
-func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) error {
+// It reports whether there are as many blocks of windows as it takes.
+func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) (bool, error) {
 	// Caches have memory once there was a pass: one without a token does.
-	if err := e.session.ReadCache(ctx, k.any(), nil, 0); errors.Is(err, runtime.ErrNoCache) {
+	if err := e.session.ReadCache(ctx, k.all()[0].name, nil, 0); errors.Is(err, runtime.ErrNoCache) {
 		if err := e.blank(ctx); err != nil {
-			return err
+			return false, err
 		}
 	} else if err != nil {
-		return err
+		return false, err
+	}
+	blocks := len(s.tokens) / graph.BlockRows
+	if w := e.blocks.windows; w != nil {
+		s.windowFrom = k.seen(blocks)
+		if !w.promise(s, blocks-s.windowFrom) {
+			return false, nil
+		}
+		w.extend(s, blocks)
 	}
 	s.table = e.blocks.known(0, s.adapter, s.tokens)
 	s.registered = len(s.table)
 	e.pin(s)
-	for want := len(s.tokens) / graph.BlockRows; len(s.table) < want; {
+	for len(s.table) < blocks {
 		i, ok := e.blocks.take()
 		if !ok {
 			break
@@ -249,7 +273,7 @@ func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) error {
 			s.state = i
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // blank runs a pass without a token.
@@ -258,9 +282,37 @@ func (e *Engine) blank(ctx context.Context) error {
 	return e.run(ctx, 0)
 }
 
-// copyBlock copies a block of all caches from or to the memory of one.
-func (e *Engine) copyBlock(ctx context.Context, k *kept, block int, room []byte, how func(context.Context, string, []byte, int64) error) error {
-	for _, c := range k.caches {
+// bytes is how many bytes of a block of so many are saved.
+func (k *kept) bytes(block, blocks int) int {
+	if block < k.seen(blocks) {
+		return k.blockBytes
+	}
+	return k.blockBytes + k.windowBytes
+}
+
+// copyBlock copies a sequence's block from or to room: what caches of modules that see all have of it, which is left out
+// unless fresh says that it is the sequence's to write, and then, if room has more, what those with a window have.
+func (e *Engine) copyBlock(
+	ctx context.Context, k *kept, s *sequence, i int, fresh bool, room []byte, how func(context.Context, string, []byte, int64) error,
+) error {
+	rows, seen := room[:k.blockBytes], room[k.blockBytes:]
+	if fresh {
+		if err := copyRows(ctx, k.caches, s.table[i], rows, how); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(seen) > 0 && e.blocks.windows != nil:
+		return copyRows(ctx, k.windows, s.window[i-s.windowFrom], seen, how)
+	case len(seen) > 0 && fresh:
+		return copyRows(ctx, k.windows, s.table[i], seen, how)
+	}
+	return nil
+}
+
+// copyRows copies a block of caches from or to memory.
+func copyRows(ctx context.Context, caches []keptCache, block int, room []byte, how func(context.Context, string, []byte, int64) error) error {
+	for _, c := range caches {
 		if err := how(ctx, c.name, room[:c.bytes], int64(block)*int64(c.bytes)); err != nil {
 			return err
 		}
@@ -268,6 +320,29 @@ func (e *Engine) copyBlock(ctx context.Context, k *kept, block int, room []byte,
 	}
 	return nil
 }
+
+// whenRoom runs f between two passes, again and again until it reports that there was room.
+func (e *Engine) whenRoom(ctx context.Context, f func() (bool, error)) error {
+	for {
+		done := false
+		if err := e.between(ctx, func() (err error) {
+			done, err = f()
+			return err
+		}); err != nil || done {
+			return err
+		}
+		select {
+		case <-time.After(roomPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.stopped.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// roomPause is after how long who waits for room looks again.
+const roomPause = 5 * time.Millisecond
 
 // oneState waits until nobody else saves or restores a state, and returns what lets the next one.
 func (e *Engine) oneState() (done func()) {
@@ -355,9 +430,10 @@ func (e *Engine) readSavedHeader(r io.Reader, k *kept) (*savedHeader, error) {
 		return nil, &SavedError{fmt.Sprintf("they are %.20q, and here keys and values are %v", h.KV, e.kvType()), true}
 	case h.Model != k.model:
 		return nil, &SavedError{"another model computed them, or another version of this program", true}
-	case h.BlockTokens != graph.BlockRows || h.BlockBytes != int64(k.blockBytes) || h.StateBytes != int64(k.stateBytes):
+	case h.BlockTokens != graph.BlockRows || h.BlockBytes != int64(k.blockBytes) || h.WindowBytes != int64(k.windowBytes) ||
+		h.StateBytes != int64(k.stateBytes):
 		return nil, &SavedError{
-			Msg: fmt.Sprintf("blocks of %d tokens and %d bytes, and states of %d", h.BlockTokens, h.BlockBytes, h.StateBytes),
+			Msg: fmt.Sprintf("blocks of %d tokens and %d bytes, %d more in windows, and states of %d", h.BlockTokens, h.BlockBytes, h.WindowBytes, h.StateBytes),
 		}
 	case len(h.Tokens)%graph.BlockRows != 0:
 		return nil, &SavedError{Msg: fmt.Sprintf("%d tokens in whole blocks", len(h.Tokens))}
@@ -390,15 +466,21 @@ func (e *Engine) keeps(ctx context.Context) (*kept, error) {
 	if e.source > 0 {
 		return nil, &models.UnsupportedError{What: "saving the keys and values of a model that reads a source", Hint: "keep the source, and write again"}
 	}
-	g, err := e.model.GraphContext(ctx, e.shapes(1, 1), nil)
+	shapes := e.shapes(1, 1)
+	delete(shapes, models.StepWindowBlocks) // whether there is one depends on the context
+	g, err := e.whole.GraphContext(ctx, shapes, nil)
 	if err != nil {
 		return nil, err
 	}
-	k := new(kept)
-	state := make(map[graph.ValueID]bool)
+	k := &kept{window: e.whole.Window()}
+	state, window := make(map[graph.ValueID]bool), make(map[graph.ValueID]bool)
 	for i := range g.Ops {
-		if in, ok := g.Ops[i].Kind.StateOperand(); ok && in < len(g.Ops[i].In) {
-			state[g.Ops[i].In[in].Value] = true
+		op := &g.Ops[i]
+		if in, ok := op.Kind.StateOperand(); ok && in < len(op.In) {
+			state[op.In[in].Value] = true
+		}
+		if sees := graph.Sees(op.Attrs.Int("window"), op.Attrs.Int("chunk")); op.Kind == "attend" && sees > 0 && sees <= k.window {
+			window[op.In[3].Value], window[op.In[4].Value] = true, true
 		}
 	}
 	for i := range g.Values {
@@ -407,15 +489,19 @@ func (e *Engine) keeps(ctx context.Context) (*kept, error) {
 			continue
 		}
 		bytes := int(v.Bytes() / int64(v.Shape[0]))
-		if state[graph.ValueID(i)] {
+		switch {
+		case state[graph.ValueID(i)]:
 			k.states = append(k.states, keptCache{v.Name, bytes})
 			k.stateBytes += bytes
-		} else {
+		case window[graph.ValueID(i)]:
+			k.windows = append(k.windows, keptCache{v.Name, bytes * graph.BlockRows})
+			k.windowBytes += bytes * graph.BlockRows
+		default:
 			k.caches = append(k.caches, keptCache{v.Name, bytes * graph.BlockRows})
 			k.blockBytes += bytes * graph.BlockRows
 		}
 	}
-	if len(k.caches)+len(k.states) == 0 {
+	if len(k.all()) == 0 {
 		return nil, &models.UnsupportedError{What: "saving the keys and values of a model that keeps none"}
 	}
 	if k.model, err = e.fingerprint(ctx, g); err != nil {

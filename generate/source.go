@@ -235,7 +235,7 @@ func (e *Engine) read(ctx context.Context, x *source) error {
 		if i < len(x.Tokens) {
 			r.tokens[i] = int64(x.Tokens[i])
 		}
-		putTable(r.tables[i*width:][:width], x.table)
+		putTable(r.tables[i*width:][:width], 0, x.table)
 	}
 	in := runtime.Values{models.StepSourceAt: tensor.Of(r.at, n), models.StepSourceBlocks: tensor.Of(r.tables, n, width)}
 	if sound, isSound := e.model.Sound(); isSound {

@@ -100,16 +100,6 @@ func (s *states) forget(behind uint64) {
 	}
 }
 
-// cut returns how many of a sequence's blocks there is a state behind, and that; noState where there is none.
-func (s *states) cut(b *blocks, table []int) (n, state int) {
-	for n = len(table); n > 0; n-- {
-		if i, ok := s.held[b.of[table[n-1]].serial]; ok {
-			return n, i
-		}
-	}
-	return 0, noState
-}
-
 // noState is the state of a sequence that has not begun.
 const noState = -1
 
@@ -255,21 +245,20 @@ func (b *blocks) behind(q *sequence, end int) uint64 {
 	return b.of[table[len(table)-1]].serial
 }
 
-// begin has a sequence begin behind those of its blocks, which others have, too, that there is a state behind. It says
-// how many.
-func (s *states) begin(b *blocks, q *sequence, table []int) int {
-	n, state := s.cut(b, table)
-	q.state, q.marked, q.stops = state, noState, q.stops[:0]
-	if state != noState {
-		s.use(state)
+// begin has a sequence begin behind the blocks in table, with the state that is behind them. Others have the blocks in
+// known, too, which it may be worth while to keep one behind.
+func (s *states) begin(b *blocks, q *sequence, table, known []int) {
+	n := len(table)
+	if q.state, q.marked, q.stops = noState, noState, q.stops[:0]; n > 0 {
+		q.state = s.held[b.of[table[n-1]].serial]
+		s.use(q.state)
 	}
-	if len(table) > n {
-		q.stops = append(q.stops, len(table)*graph.BlockRows)
+	if len(known) > n {
+		q.stops = append(q.stops, len(known)*graph.BlockRows)
 	}
-	if last := (len(q.Prompt) - 1) / graph.BlockRows; last > max(n, len(table)) && !q.alone {
+	if last := (len(q.Prompt) - 1) / graph.BlockRows; last > max(n, len(known)) && !q.alone {
 		q.stops = append(q.stops, last*graph.BlockRows)
 	}
-	return n
 }
 
 // end has a sequence use no state any more.

@@ -23,6 +23,8 @@ type Text struct {
 	chatError error
 	defaults  Defaults
 	grammars  grammars
+	// folder is where the files are, "" of a GGUF file.
+	folder string
 }
 
 // A Writer is an engine that takes text and gives text. It may be shared between goroutines.
@@ -44,6 +46,9 @@ type TextRequest struct {
 	// Language is the code of the language that is spoken ("en"), for models that write what was spoken and know
 	// several; "" has the model tell.
 	Language string
+	// Task is what such a model is to do, of those that know several: "transcribe", or "translate" into English; "" is
+	// what the folder names, or to transcribe.
+	Task string
 	// Stop are texts before which the text ends.
 	Stop []string
 	// Keep are special tokens, as they are spelt, that are written as text all the same: those that begin a call of a tool.
@@ -82,7 +87,7 @@ func OpenText(folder string) (*Text, error) {
 	if !info.IsDir() {
 		return openGGUF(folder)
 	}
-	t := new(Text)
+	t := &Text{folder: folder}
 	if t.tokenizer, err = tokenizer.Open(folder); err != nil {
 		return nil, err
 	}
@@ -306,7 +311,7 @@ func (w *Writer) beginSpeech(ctx context.Context, r *TextRequest) error {
 			language = speech.Language
 		case r.Language == "":
 			all := slices.Collect(maps.Values(speech.Languages))
-			heard, err := w.engine.Generate(ctx, Request{Prompt: prompt, Source: q.Source, MaxTokens: 1, Constraint: oneOf(all)}, nil)
+			heard, err := w.engine.Generate(ctx, Request{Prompt: prompt, Source: q.Source, MaxTokens: 1, Constraint: oneOf(all), Priority: q.Priority}, nil)
 			if err != nil {
 				return err
 			}
@@ -318,8 +323,9 @@ func (w *Writer) beginSpeech(ctx context.Context, r *TextRequest) error {
 	} else if r.Language != "" {
 		return &RequestError{"Language", "is given, and the model knows one"}
 	}
+	behind, err := speech.task(behind, r.Task)
 	q.Prompt = append(prompt, behind...)
-	return nil
+	return err
 }
 
 // oneOf is a constraint that leaves some tokens.

@@ -238,6 +238,9 @@ type Architecture struct {
 	// kept of them before is of no use.
 	Stretch  int
 	Restarts bool
+	// Window is how many positions modules see at most that see no more than so many, 0 where all see all: what they keep
+	// of those before is of no use.
+	Window int
 	// Recurrent says that a step keeps states of a fixed size ([Trace.Recur]), Keyless that it keeps no keys and values
 	// beside them.
 	Recurrent, Keyless bool

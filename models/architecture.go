@@ -26,7 +26,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.modules = func() []string { return treeModules(a.Root) }
 	m.stretch, m.restarts = a.Stretch, a.Restarts
-	m.recurrent, m.keyless = a.Recurrent, a.Keyless
+	m.recurrent, m.keyless, m.window = a.Recurrent, a.Keyless, a.Window
 	if m.source = a.Source; a.Source > 0 && a.Inputs[0].DType != tensor.Int64 {
 		m.sound = &a.Inputs[0]
 	}

@@ -78,8 +78,9 @@ type Model struct {
 	// stretch and restarts are those of the architecture.
 	stretch  int
 	restarts bool
-	// recurrent and keyless are, too.
+	// recurrent, keyless and window are, too.
 	recurrent, keyless bool
+	window             int
 	step               func(StepOptions) *Model
 	// adapters are the names of those that a call may use.
 	adapters []string

@@ -18,6 +18,9 @@ import (
 type StepOptions struct {
 	// Blocks is how many blocks of [graph.BlockRows] positions the caches have, of all sequences together.
 	Blocks int
+	// WindowBlocks, where it is not 0, is how many blocks the caches of those modules have that see no more than
+	// [Model.Window] positions: [StepWindowBlocks] says where sequences lie in them, and Blocks is of the others alone.
+	WindowBlocks int
 	// Context is how many positions a sequence has at most; 0 is [Model.Context].
 	Context int
 	// States is how many states of sequences the caches have places for, of a model that keeps some ([Model.Keeps]); 0
@@ -40,6 +43,11 @@ const (
 	// StepBlocks are the blocks in which the sequence of each row lies, in order: int64 [rows, blocks of a context]. A
 	// model that keeps no keys and values has no such input.
 	StepBlocks = "blocks"
+	// StepWindowBlocks are, where [StepOptions.WindowBlocks] is not 0, the blocks in which the sequence of each row lies
+	// in the caches of modules with a window: int64 [rows, blocks of a context], of which only those are looked at in
+	// which there are the last [Model.Window] positions of a row, itself included. The others may hold anything, so that
+	// a sequence needs no more than what its next rows see.
+	StepWindowBlocks = "window_blocks"
 	// StepStates say, of a model that keeps states, where each row finds that of its sequence, and where it leaves what
 	// became of it: int64 [rows, 2], the operand "states" of the ops that keep them ([graph.StateNone] and what follows
 	// there).
@@ -76,6 +84,9 @@ func (m *Model) Stretch() (positions int, restarts bool) { return m.stretch, m.r
 // Keeps returns what a step keeps of the tokens it has seen: keys and values, which grow with a sequence and lie in
 // blocks; states, which are as large for any sequence; or both.
 func (m *Model) Keeps() (keys, states bool) { return !m.keyless, m.recurrent }
+
+// Window returns how many positions modules see at most that see no more than so many, 0 where all see all.
+func (m *Model) Window() int { return m.window }
 
 // Context returns how many positions a sequence may have, of a model that [Model.Steps] takes; 0 of others.
 func (m *Model) Context() int { return m.context }
@@ -117,6 +128,10 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 		return nil, fmt.Errorf("a context of %d positions, and the model has 1 to %d", o.Context, m.context)
 	case o.Blocks < 1 || o.Blocks > maxBlocks:
 		return nil, fmt.Errorf("caches of %d blocks: 1 to %d are possible", o.Blocks, maxBlocks)
+	case o.WindowBlocks < 0 || o.WindowBlocks > maxBlocks:
+		return nil, fmt.Errorf("caches of %d blocks for windows: 1 to %d are possible", o.WindowBlocks, maxBlocks)
+	case o.WindowBlocks > 0 && m.window == 0:
+		return nil, fmt.Errorf("caches for windows, and the model has none")
 	case o.States > maxBlocks:
 		return nil, fmt.Errorf("caches of %d states: 1 to %d are possible", o.States, maxBlocks)
 	case o.DType != tensor.Float32 && o.DType != tensor.Int8 && !o.DType.IsHalf():
@@ -152,9 +167,13 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
 	s.source, s.sound = o.Source, m.sound
 	s.outputs = []string{StepLogits}
-	s.stretch, s.restarts, s.recurrent, s.keyless = m.stretch, m.restarts, m.recurrent, m.keyless
+	s.stretch, s.restarts, s.recurrent, s.keyless, s.window = m.stretch, m.restarts, m.recurrent, m.keyless, m.window
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows")}
 	if !m.keyless {
+		s.inputs = append(s.inputs, tables)
+	}
+	if o.WindowBlocks > 0 {
+		tables.Name = StepWindowBlocks
 		s.inputs = append(s.inputs, tables)
 	}
 	if m.recurrent {
@@ -200,7 +219,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 		}
 		step := &stepRecorder{
 			recorder: r, options: o, positions: input(StepPositions), blocks: input(StepBlocks), states: input(StepStates),
-			wanted: input(StepWanted),
+			wanted: input(StepWanted), windowBlocks: input(StepWindowBlocks), window: m.window,
 		}
 		a := from.arch
 		if len(m.adapters) > 0 {
@@ -235,6 +254,9 @@ type stepRecorder struct {
 	*recorder
 	options                           StepOptions
 	positions, blocks, states, wanted layers.Tensor
+	// windowBlocks are the tables of modules that see no more than window positions, nil where they have those of others.
+	windowBlocks layers.Tensor
+	window       int
 	// none says of each row whether it is no token, once something asked.
 	none layers.Tensor
 	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
@@ -330,6 +352,10 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 	if r.blocks == nil {
 		return nil, fmt.Errorf("keys and values in a model that is said to keep none")
 	}
+	tables, blocks := r.blocks, r.options.Blocks
+	if sees := graph.Sees(a.Window, a.Chunk); r.windowBlocks != nil && sees > 0 && sees <= r.window {
+		tables, blocks = r.windowBlocks, r.options.WindowBlocks
+	}
 	var in []graph.Operand
 	var caches []graph.Operand
 	for i, x := range []layers.Tensor{q, k, v} {
@@ -341,9 +367,9 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		if i == 0 {
 			continue
 		}
-		caches = append(caches, r.cache(r.options, path, i == 2, r.options.Blocks, ref.Shape()[1:]))
+		caches = append(caches, r.cache(r.options, path, i == 2, blocks, ref.Shape()[1:]))
 	}
-	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
+	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(tables.(*aten.Ref)))
 	return r.attend(in, a)
 }
 

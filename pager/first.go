@@ -61,7 +61,7 @@ func (g *Pager) endFirst() error {
 		return nil
 	}
 	err := g.closeFirst()
-	g.brought(g.current.plan, f.began)
+	g.brought(g.current.plan.Fixed.WeightBytes, f.began)
 	return err
 }
 

@@ -84,19 +84,24 @@ func (g *Pager) bringFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	read, err := g.readFixed(ctx, p)
 	if err == nil {
 		var more int64
-		more, err = g.packFixed(ctx, p)
+		more, err = g.packFixed(ctx, p, p.Fixed.Packings)
 		read += more
 	}
-	all := slices.Clip(p.Fixed.Spans)
-	for k := range p.Fixed.Packings {
-		all = append(all, p.Fixed.Packings[k].Spans...)
+	return read, unchanged(p.Fixed.Spans, p.Fixed.Packings, err)
+}
+
+// unchanged asks the sources of what was read whether they have changed, and returns that with err.
+func unchanged(list []plan.Span, packings []plan.Packing, err error) error {
+	all := slices.Clip(list)
+	for k := range packings {
+		all = append(all, packings[k].Spans...)
 	}
 	for _, s := range fetch.Guarded(nil, all) {
 		if changed := s.Unchanged(); changed != nil {
-			return read, errors.Join(changed, err)
+			return errors.Join(changed, err)
 		}
 	}
-	return read, err
+	return err
 }
 
 func (g *Pager) readFixed(ctx context.Context, p *plan.Plan) (int64, error) {

@@ -13,11 +13,11 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
-// packFixed makes the weights that stay in forms of the device's own, in the arena for what stays, and returns how many
-// bytes were read for them.
-func (g *Pager) packFixed(ctx context.Context, p *plan.Plan) (read int64, err error) {
+// packFixed makes the weights that stay in forms of the device's own, in the arena for what stays, as some packings do,
+// and returns how many bytes were read for them.
+func (g *Pager) packFixed(ctx context.Context, p *plan.Plan, packings []plan.Packing) (read int64, err error) {
 	f := &p.Fixed
-	if len(f.Packings) == 0 {
+	if len(packings) == 0 {
 		return 0, nil
 	}
 	packer, ok := g.stream.(device.Packer)
@@ -30,20 +30,20 @@ func (g *Pager) packFixed(ctx context.Context, p *plan.Plan) (read int64, err er
 	}
 	g.stats.PeakBytes = max(g.stats.PeakBytes, g.Held().Total()+raw.Bytes())
 	defer func() { err = errors.Join(err, raw.Free()) }()
-	bring, stop, err := g.rawBringer(ctx, p, raw)
+	bring, stop, err := g.rawBringer(ctx, p, packings, raw)
 	if err != nil {
 		return 0, err
 	}
 	defer stop()
 	defer g.quiesce() // after an error, it may still work there
-	for k := range f.Packings {
+	for k := range packings {
 		n, err := bring(k)
 		if read += n; err != nil {
 			return read, err
 		}
-		for i := range f.Packings[k].Pieces {
-			if err := g.packPiece(ctx, packer, p, &f.Packings[k].Pieces[i], raw); err != nil {
-				c := &f.Packed[f.Packings[k].Pieces[i].Of]
+		for i := range packings[k].Pieces {
+			if err := g.packPiece(ctx, packer, p, &packings[k].Pieces[i], raw); err != nil {
+				c := &f.Packed[packings[k].Pieces[i].Of]
 				return read, located(err, module(p.Lowered.Graph.Values[c.Operand.Value].Weight.Name), "pack")
 			}
 		}
@@ -70,9 +70,8 @@ func (g *Pager) packPiece(
 // rawBringer returns a function that brings the raw bytes of one packing after another, and one that ends it. Where the
 // host can write to the device's memory, the next packing's are read while the device packs, if they lie elsewhere.
 func (g *Pager) rawBringer(
-	ctx context.Context, p *plan.Plan, raw device.Memory,
+	ctx context.Context, p *plan.Plan, all []plan.Packing, raw device.Memory,
 ) (bring func(k int) (int64, error), stop func(), err error) {
-	all := p.Fixed.Packings
 	if !p.Target.Direct {
 		buf, err := g.AllocHost(max(p.StagingBytes, storage.AlignBytes), hostmem.Staging)
 		if err != nil {

@@ -233,6 +233,8 @@ type Stats struct {
 	// FixedBytes were brought once; MovedBytes were brought to the ring for passes; ReadBytes is what of all that came
 	// from files.
 	FixedBytes, MovedBytes, ReadBytes int64
+	// KeptBytes are those that stayed from one plan to another that wants other weights to stay.
+	KeptBytes int64
 	// PageableBytes is host memory that was taken for copies and is not page-locked, because the device had none to give:
 	// such copies are slower.
 	PageableBytes int64

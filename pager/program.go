@@ -198,12 +198,17 @@ func (g *Pager) grow(arena *device.Memory, bytes int64) error {
 	return nil
 }
 
-// bring drops what is on the device and brings the weights that stay. What passes made of buffers is kept aside.
+// bring drops what is on the device and brings the weights that stay, but for those that are there and can be moved. What
+// passes made of buffers is kept aside.
 func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
 	if err := g.save(ctx); err != nil {
 		return err
 	}
+	held := g.held
 	g.held = nil
+	if moved, err := g.move(ctx, held, p); err != nil || moved {
+		return err
+	}
 	if err := errors.Join(g.drop(), free(&g.fixed)); err != nil {
 		return err
 	}
@@ -225,7 +230,7 @@ func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
 
 // bringWeights fills a new arena with the weights that stay.
 func (g *Pager) bringWeights(ctx context.Context, p *plan.Plan) (err error) {
-	if g.fixed, err = g.dev.Alloc(p.Fixed.Bytes); err != nil {
+	if g.fixed, err = g.allocFixed(p); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -242,17 +247,17 @@ func (g *Pager) bringWeights(ctx context.Context, p *plan.Plan) (err error) {
 	if err := g.stream.Sync(ctx); err != nil {
 		return located(err, "", "load")
 	}
-	g.brought(p, begin)
+	g.brought(p.Fixed.WeightBytes, begin)
 	return nil
 }
 
-// brought notes that the weights that stay are there.
-func (g *Pager) brought(p *plan.Plan, begin time.Time) {
-	g.stats.FixedBytes += p.Fixed.WeightBytes
+// brought notes that the weights that stay are there, for which so many bytes were brought.
+func (g *Pager) brought(bytes int64, begin time.Time) {
+	g.stats.FixedBytes += bytes
 	if g.opts.Observe != nil {
 		end := time.Now()
 		g.opts.Observe(Event{
-			Kind: WeightsLoaded, Group: -1, LoadedBytes: p.Fixed.WeightBytes, Took: end.Sub(begin), Begin: begin, End: end,
+			Kind: WeightsLoaded, Group: -1, LoadedBytes: bytes, Took: end.Sub(begin), Begin: begin, End: end,
 		})
 	}
 }

@@ -92,7 +92,14 @@ type Routed struct {
 
 // sameSlots reports whether two plans have the same experts in the same slots.
 func sameSlots(a, b *Plan) bool {
-	return slices.Equal(a.Fixed.Slots, b.Fixed.Slots) && slices.EqualFunc(a.Experts, b.Experts, func(x, y Experts) bool {
+	return slices.Equal(a.Fixed.Slots, b.Fixed.Slots) && equalSlots(a, b)
+}
+
+// equalSlots is sameSlots wherever the slots lie.
+func equalSlots(a, b *Plan) bool {
+	return slices.EqualFunc(a.Fixed.Slots, b.Fixed.Slots, func(x, y SlotSet) bool {
+		return x.Experts == y.Experts && x.Slots == y.Slots && x.SlotBytes == y.SlotBytes
+	}) && slices.EqualFunc(a.Experts, b.Experts, func(x, y Experts) bool {
 		return x.Path == y.Path && x.Set == y.Set && x.First == y.First && slices.EqualFunc(x.Each, y.Each, func(e, f Expert) bool {
 			return slices.Equal(e.Spans, f.Spans)
 		})

@@ -34,6 +34,9 @@ func (s *Session) RunBatch(ctx context.Context, in Values) (Values, error) {
 	if s.opts.PlanOnly {
 		return nil, ErrPlanOnly
 	}
+	if s.opts.Range != (graph.Range{}) {
+		return nil, ErrRange
+	}
 	shapes, err := s.shapes(in)
 	if err != nil {
 		return nil, err

@@ -111,3 +111,10 @@ func (s *Session) WaitForTurnTaken() {
 
 // Levels are those of the member's menu used last.
 func (m *Member) Levels() []share.Level { return m.menus[0].levels }
+
+// SetClock has calls come by another clock.
+func (p *Pool) SetClock(now func() time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = now
+}

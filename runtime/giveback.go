@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/pager"
+	"github.com/optimem/optimem/plan"
 )
 
 // A Giving says what [Session.GiveBack] gives back besides.
@@ -77,7 +78,7 @@ func (s *Session) WriteCache(ctx context.Context, name string, src []byte, at in
 }
 
 // Resize changes [Options.Memory] for the passes to come: weights that no longer fit are paged, and those that fit now
-// stay. Where the session holds more than the new budget it is given back at once. A budget in which what ran last has no
+// stay. Where the session holds more than the new budget it is given back at once, but for weights that go on staying. A budget in which what ran last has no
 // plan is a [plan.CapacityError] that names the least, and the session goes on as before. Of several GPUs each has the
 // budget for itself. Resize waits for a pass that runs.
 func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
@@ -97,8 +98,10 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	s.given.memory = memoryBytes
 	s.limits = s.given
 	s.forget()
+	var next *plan.Plan
 	if s.recent != nil {
-		if _, err := s.planWithin(ctx, s.recent, 1, memoryBytes); err != nil {
+		var err error
+		if next, err = s.planWithin(ctx, s.recent, 1, memoryBytes); err != nil {
 			s.given, s.limits, s.behind = given, learnt, peers
 			s.forget()
 			return fmt.Errorf("resize: %w", err)
@@ -108,10 +111,28 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	s.budgeted, s.budgetBytes = true, memoryBytes
 	s.mu.Unlock()
 	s.machine.Bound(memoryBytes)
-	if s.machine.MostHeld() > memoryBytes {
-		return s.giveBack(ctx)
+	if s.machine.MostHeld() <= memoryBytes {
+		return nil
 	}
-	return nil
+	if next != nil { // of the weights that stay those that fit need not be read again
+		if ok, err := s.machine.Keep(ctx, next); ok && err == nil && s.machine.MostHeld() <= memoryBytes {
+			s.mu.Lock()
+			s.metrics.WeightBytes = next.Fixed.WeightBytes
+			s.mu.Unlock()
+			s.noteHeld()
+			return nil
+		}
+	}
+	return s.giveBack(ctx)
+}
+
+// noteHeld counts what is held between passes.
+func (s *Session) noteHeld() {
+	held, host := s.machine.Held()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metrics.hold(held)
+	s.metrics.HostBytes = host.Total() + s.machine.HostBytes()
 }
 
 // giveBack frees what passes left, and counts what is held now.
@@ -122,13 +143,10 @@ func (s *Session) giveBack(ctx context.Context, how ...Giving) error {
 		defer debug.FreeOSMemory()
 	}
 	err := give(ctx)
-	held, host := s.machine.Held()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := &s.metrics
-	m.WeightBytes = 0
-	m.hold(held)
-	m.HostBytes = host.Total() + s.machine.HostBytes()
+	s.metrics.WeightBytes = 0
+	s.mu.Unlock()
+	s.noteHeld()
 	if err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 )
 
@@ -19,6 +21,9 @@ type call struct {
 	done chan struct{}
 	over bool
 	err  error
+	// since is when it counts as having come to a pool, and at the turn in which it waits there; the pool's mutex guards at.
+	since time.Time
+	at    *turn
 }
 
 // end says that a call is over.
@@ -98,6 +103,9 @@ func (s *Session) lead(c *call, shares bool) error {
 	}
 	if s.opts.PlanOnly {
 		return ErrPlanOnly
+	}
+	if s.opts.Range != (graph.Range{}) {
+		return ErrRange
 	}
 	p, err := s.planned(c.ctx, c.in)
 	if err != nil {

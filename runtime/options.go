@@ -74,6 +74,8 @@ type Options struct {
 	// Dump names modules whose outputs a run returns too, as "dump:" and the path. A path that the model does not have
 	// is an [*OptionError]; that a module gives no tensor is only known once a graph is built, and is an [*OutputError] then.
 	Dump []string
+	// Range is the part of the model that the session computes: see [Session.RunSection]. The zero value is all of it.
+	Range graph.Range
 	// Extend, where it is not nil, is given each graph of the model, with what Dump adds, before it is compiled, and returns the one
 	// that runs: the same with other outputs, and ops that compute them. It must not change the one that it is given. What no
 	// output needs is not computed.
@@ -189,6 +191,8 @@ func (o *Options) check(mode plan.Mode) error {
 		return &OptionError{"Threads", fmt.Sprintf("%d threads: 0 to %d are possible", o.Threads, MaxThreads)}
 	case o.Capacity != plan.Limit{} && mode != plan.Chunk:
 		return &OptionError{"Capacity", fmt.Sprintf("the mode %s pins no prefix", mode)}
+	case o.Range != graph.Range{} && len(o.Dump) > 0:
+		return &OptionError{"Dump", "outputs of modules of a range"}
 	case o.MaxGroup != plan.Limit{} && mode == plan.Resident:
 		return &OptionError{"MaxGroup", "everything stays: there are no groups"}
 	}

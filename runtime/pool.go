@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -46,8 +47,8 @@ func (e *PoolError) Error() string { return fmt.Sprintf("pool: model %q: %s", e.
 // # Who calls what
 //
 // Any number of goroutines call any methods of a pool and its members. Calls of a member wait in one queue with those of
-// the others and go in the order in which they came; calls that wait with inputs of the same shapes go together. One that
-// needs more memory than is free waits until passes end, and is overtaken meanwhile by [share.MaxOvertaken] turns at most. A
+// the others and go in the order in which they came, those of one member by their priority ([CallOptions]); calls that wait
+// with inputs of the same shapes go together. One that needs more memory than is free waits until passes end, and is overtaken meanwhile by [share.MaxOvertaken] turns at most. A
 // call waits as long as its context allows. Close of a member waits for its pass, Close of the pool for all.
 //
 // # Who owns what
@@ -83,6 +84,8 @@ type Pool struct {
 	waiting, running int
 	hostBytes        int64
 	metrics          PoolMetrics
+	// now is the clock by which calls come.
+	now func() time.Time
 }
 
 // NewPool returns a pool without models.
@@ -113,7 +116,7 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 		opts.MaxWaiting = 1024
 	}
 	p := &Pool{
-		opts: opts, ledger: share.New(opts.Memory, opts.Passes),
+		opts: opts, ledger: share.New(opts.Memory, opts.Passes), now: time.Now,
 		turns: make(map[*share.Turn]*turn), byModel: make(map[*share.Model]*Member),
 	}
 	p.idle = sync.NewCond(&p.mu)
@@ -254,11 +257,7 @@ func (m *Member) Name() string { return m.name }
 
 // Run computes one pass, as [Session.Run] does, once it is the call's turn.
 func (m *Member) Run(ctx context.Context, in Values) (Values, error) {
-	c := &call{ctx: ctx, in: in, done: make(chan struct{})}
-	if err := m.do(c); err != nil {
-		return nil, err
-	}
-	return c.x.out, nil
+	return m.RunWith(ctx, in, CallOptions{})
 }
 
 // RunInto is [Member.Run] into tensors of the caller, as [Session.RunInto] is.
@@ -266,7 +265,7 @@ func (m *Member) RunInto(ctx context.Context, in, out Values) error {
 	if out == nil {
 		out = Values{}
 	}
-	return m.do(&call{ctx: ctx, in: in, into: out, done: make(chan struct{})})
+	return m.do(&call{ctx: ctx, in: in, into: out, done: make(chan struct{}), since: Priority(0).Since(m.pool.now())})
 }
 
 // Plan plans for inputs of the given shapes, as the first call with them would, and returns the plan with the least memory.

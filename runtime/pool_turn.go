@@ -178,8 +178,7 @@ func (m *Member) do(c *call) error {
 	if err := c.ctx.Err(); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	t, err := m.enqueue(c)
-	if err != nil {
+	if err := m.enqueue(c); err != nil {
 		return err
 	}
 	select {
@@ -187,7 +186,7 @@ func (m *Member) do(c *call) error {
 		return c.err
 	case <-c.ctx.Done():
 	}
-	if m.leave(t, c) {
+	if m.leave(c) {
 		return waitError(c.ctx, "run")
 	}
 	<-c.done // it is in a pass, which lets go of it before the next group
@@ -195,17 +194,17 @@ func (m *Member) do(c *call) error {
 }
 
 // enqueue has a call wait for a turn: one of its member's that waits already and has the same shapes, or a new one.
-func (m *Member) enqueue(c *call) (*turn, error) {
+func (m *Member) enqueue(c *call) error {
 	p := m.pool
 	p.mu.Lock()
 	if m.closed {
 		p.mu.Unlock()
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	if p.waiting >= p.opts.MaxWaiting {
 		p.metrics.Refused++
 		p.mu.Unlock()
-		return nil, ErrPoolFull
+		return ErrPoolFull
 	}
 	p.waiting++
 	m.busy++
@@ -219,26 +218,64 @@ func (m *Member) enqueue(c *call) (*turn, error) {
 	}
 	if err != nil {
 		p.waiting--
-		return nil, err
+		return err
 	}
 	m.calls++
 	p.ledger.Count(m.model)
+	m.place(of, c)
+	p.schedule()
+	return nil
+}
+
+// place gives a call its place among those that wait. A turn that has as many calls as it may have passes its last one on, where
+// that came later; turns go in the order of their first calls.
+func (m *Member) place(of *menu, c *call) {
 	most := m.maxJoin
 	if most == 0 {
 		most = defaultJoin
 	}
 	for _, t := range m.open {
-		if t.menu == of && len(t.calls) < most {
-			t.calls = append(t.calls, c)
-			t.at.MoreBytes = t.more()
-			return t, nil
+		switch {
+		case t.menu != of:
+		case len(t.calls) < most:
+			t.take(c)
+			m.sort()
+			return
+		default:
+			if last := t.calls[len(t.calls)-1]; c.since.Before(last.since) {
+				t.calls = t.calls[:len(t.calls)-1]
+				t.take(c)
+				c = last
+			}
 		}
 	}
-	t := &turn{at: p.ledger.Wait(m.model, of.levels), member: m, menu: of, calls: []*call{c}, since: time.Now()}
+	p := m.pool
+	t := &turn{at: p.ledger.Wait(m.model, of.levels), member: m, menu: of, since: time.Now()}
+	t.take(c)
 	m.open = append(m.open, t)
 	p.turns[t.at] = t
-	p.schedule()
-	return t, nil
+	m.sort()
+}
+
+// take adds a call behind those that came before it.
+func (t *turn) take(c *call) {
+	i := len(t.calls)
+	for i > 0 && c.since.Before(t.calls[i-1].since) {
+		i--
+	}
+	t.calls, c.at = slices.Insert(t.calls, i, c), t
+	t.at.MoreBytes = t.more()
+}
+
+// sort has the member's turns go in the order of their first calls. Other members' turns go when they would have gone.
+func (m *Member) sort() {
+	l := m.pool.ledger
+	for i := range m.open {
+		for k := i; k > 0 && m.open[k].calls[0].since.Before(m.open[k-1].calls[0].since); k-- {
+			l.Swap(m.open[k].at, m.open[k-1].at)
+			m.open[k], m.open[k-1] = m.open[k-1], m.open[k]
+		}
+	}
 }
 
 // more is what the turn's calls could use to go through one pass.
@@ -254,10 +291,11 @@ func (t *turn) more() int64 {
 func (t *turn) joins() bool { return t.member.maxJoin > 1 || t.menu.levels[0].ReadBytes > 0 }
 
 // leave takes a call out of a turn that has not begun, and reports whether it was there.
-func (m *Member) leave(t *turn, c *call) bool {
+func (m *Member) leave(c *call) bool {
 	p := m.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	t := c.at
 	i := slices.Index(t.calls, c)
 	if p.turns[t.at] == nil || i < 0 {
 		return false

@@ -27,6 +27,8 @@ type program struct {
 	lowered *graph.Lowered
 	// hostOps are the ops that the device cannot compute and the CPU beside it does, nil where there are none.
 	hostOps []bool
+	// section is what the graph is of the whole one, nil where it is the whole.
+	section *graph.Section
 	// whole has, for each output, whether its elements lie in order without gaps, so that they can be copied out as they
 	// are; spanBytes what lies from its first element to its last.
 	whole     []bool
@@ -56,11 +58,12 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 	p := &program{source: rewrite.Prune(s.withChanged(dumped)), finds: g.Finds, leaves: g.Leaves, plans: make(map[int]*plan.Plan)}
 	made, err := s.machine.Compile(ctx, p.source, machine.Compilation{
 		Ops: s.opts.Ops, Without: s.opts.Without, Exact: s.opts.Exact, Precision: s.opts.Precision, Mode: s.mode,
+		Range: s.opts.Range,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.graph, p.lowered, p.hostOps = made.Graph, made.Lowered, made.HostOps
+	p.graph, p.lowered, p.hostOps, p.section = made.Graph, made.Lowered, made.HostOps, made.Section
 	for _, out := range p.graph.Outputs {
 		first, end, err := out.Operand.Layout.Span()
 		if err != nil {
@@ -141,8 +144,8 @@ func (s *Session) unlearn(err error) bool {
 	return true
 }
 
-// planWithin plans with a budget, 0 for none. Weights that stay do so where the plan that ran last had them, if the budget
-// allows it.
+// planWithin plans with a budget, 0 for none. Weights that stay do so where the mix of passes has them, or the plan that
+// ran last, if the budget allows it.
 func (s *Session) planWithin(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
 		return pl, nil
@@ -157,9 +160,9 @@ func (s *Session) planWithin(ctx context.Context, p *program, instances int, bud
 
 // newPlan plans, and keeps nothing.
 func (s *Session) newPlan(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
-	like := s.ran
-	if like == nil { // what passes of few rows and of many need of experts is to lie in the same slots
-		like = s.lends
+	like, err := s.anchor(ctx, budgetBytes)
+	if err != nil {
+		return nil, err
 	}
 	pl, err := s.newPlanLike(ctx, p, instances, budgetBytes, like)
 	if err == nil && like == nil && len(pl.Experts) > 0 {

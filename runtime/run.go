@@ -116,6 +116,7 @@ func (s *Session) replan(ctx context.Context, p *program, pl *plan.Plan, cause e
 	}
 	for {
 		s.shrink(pl)
+		s.stays, s.chosen = nil, false
 		smaller, err := s.planWithin(ctx, p, s.limits.within(pl.Instances), s.limits.memory)
 		if err != nil {
 			s.limits = before
@@ -147,7 +148,7 @@ func (s *Session) forget() {
 		s.recent.forget()
 	}
 	s.batches.Clear()
-	s.ran, s.lends = nil, nil
+	s.ran, s.lends, s.stays, s.chosen = nil, nil, nil, false
 }
 
 // replanned tells of a smaller plan.

@@ -138,6 +138,11 @@ type Session struct {
 	ran      *plan.Plan
 	// lends is the plan before anything ran in which experts have slots, nil where they have none.
 	lends *plan.Plan
+	// mix is the passes to come, of [Session.PlanMix]; once it is chosen, stays is the plan that keeps the weights that
+	// stay for them, nil where none suits all.
+	mix    []PassKind
+	chosen bool
+	stays  *plan.Plan
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.
@@ -373,6 +378,9 @@ type Metrics struct {
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and
 	// not to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
+	// KeptBytes counts those of weights that stayed when passes went to a plan which wants other weights to stay, too: they
+	// were moved in memory and not read.
+	KeptBytes int64
 	// ExpertHits is how many experts passes needed that were in memory, ExpertReads how many of those that lie in slots
 	// were read.
 	ExpertHits, ExpertReads int64
@@ -447,6 +455,7 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	m.hold(held)
 	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, stats.PeakBytes), hostBytes, max(m.HostPeakBytes, hostBytes)
 	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
+	m.KeptBytes = stats.KeptBytes + hostStats.KeptBytes
 	m.PageableBytes = stats.PageableBytes + hostStats.PageableBytes
 	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
 	m.SwappedOutBytes = stats.SwappedOutBytes + hostStats.SwappedOutBytes

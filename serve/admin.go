@@ -67,7 +67,7 @@ func (r *Registry) uiState() uiState {
 	s.Held = s.PoolHeld
 	for _, v := range r.all() {
 		state, reason := v.state()
-		m := uiModel{Name: v.model, Version: v.number, Kind: v.what().kind, State: state, Reason: reason, Here: v.stats.here.Load()}
+		m := uiModel{Name: v.model, Version: v.number, Kind: v.what().kind, State: state, Reason: reason, Here: v.stats.waiting()}
 		v.stats.mu.Lock()
 		m.Requests, m.Failed = v.stats.success.Count, v.stats.fail.Count
 		v.stats.mu.Unlock()

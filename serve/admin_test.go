@@ -128,7 +128,7 @@ func TestPanic(t *testing.T) {
 	if status, _, _ := ask(r.Handler(), "POST", slowPath, empty); status != 200 {
 		t.Errorf("afterwards: %d", status)
 	}
-	if v.stats.here.Load() != 0 || r.bodies.heldBytes() != 0 || v.inst.users != 0 {
+	if v.stats.waiting() != 0 || r.bodies.heldBytes() != 0 || v.inst.users != 0 {
 		t.Error("the request that panicked is still here")
 	}
 }

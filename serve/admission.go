@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/optimem/optimem/runtime"
 )
 
 // bodies bounds the bytes of requests that are under way.
@@ -128,9 +130,9 @@ func (r *Registry) takes() error {
 
 // admit gives a request its place among those of a model, or refuses it at once: when too many wait, or when its time would be
 // over before its pass is. The caller calls done.
-func (r *Registry) admit(ctx context.Context, v *version, i *instance) (done func(), err error) {
-	waits := v.stats.waits(1)
-	gone := func() { v.stats.waits(-1) }
+func (r *Registry) admit(ctx context.Context, v *version, i *instance, of runtime.Priority) (done func(), err error) {
+	waits, first := v.stats.waits(1, of)
+	gone := func() { v.stats.waits(-1, of) }
 	pooled := v.what().kind == Tensors
 	if waits > int64(r.opts.MaxQueue) {
 		gone()
@@ -138,7 +140,7 @@ func (r *Registry) admit(ctx context.Context, v *version, i *instance) (done fun
 		return nil, &Error{Status: http.StatusTooManyRequests, Msg: "too many requests wait for the model", RetryAfter: r.wait(i, waits)}
 	}
 	if until, ok := ctx.Deadline(); ok && waits > 1 {
-		if wait := r.wait(i, waits); time.Until(until) < wait {
+		if wait := r.wait(i, first); time.Until(until) < wait {
 			gone()
 			v.stats.refused.Add(1)
 			return nil, &Error{Status: http.StatusTooManyRequests, Msg: "its time would be over before its pass is", RetryAfter: wait}

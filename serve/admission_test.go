@@ -118,8 +118,8 @@ func TestOverload(t *testing.T) {
 	if codes[200].Load() != most || s.ran.Load() != most {
 		t.Errorf("%d answered, %d passes", codes[200].Load(), s.ran.Load())
 	}
-	if v, _ := r.find("slow", ""); v.stats.here.Load() != 0 || v.stats.refused.Load() != 9*most {
-		t.Errorf("%d are here, %d were refused", v.stats.here.Load(), v.stats.refused.Load())
+	if v, _ := r.find("slow", ""); v.stats.waiting() != 0 || v.stats.refused.Load() != 9*most {
+		t.Errorf("%d are here, %d were refused", v.stats.waiting(), v.stats.refused.Load())
 	}
 }
 
@@ -145,7 +145,7 @@ func TestDeadlines(t *testing.T) {
 		t.Errorf("a client that went away: %d", status)
 	}
 	v, _ := r.find("slow", "")
-	until(t, "nobody is here", func() bool { return v.stats.here.Load() == 0 })
+	until(t, "nobody is here", func() bool { return v.stats.waiting() == 0 })
 	if status, _, _ := ask(h, "POST", slowPath, `{"inputs":[],"parameters":{"timeout":1000}}`); status != 504 {
 		t.Errorf("a time that passes in the pass: %d", status)
 	}

@@ -152,7 +152,7 @@ func direct[T runner](
 	if !ok {
 		return refuse(http.StatusNotImplemented, other, model)
 	}
-	done, err := r.admit(ctx, v, i)
+	done, err := r.admit(ctx, v, i, runtime.DefaultPriority)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/internal/inference"
 	"github.com/optimem/optimem/serve/oip"
 )
@@ -201,7 +202,9 @@ func (r *Registry) grpcConfig(ctx context.Context, q *inference.ModelRequest) (*
 	}
 	defer release()
 	in, out := i.ports()
-	c := &inference.Config{Name: v.model, Platform: "optimem_" + string(v.what().kind), Backend: "optimem", DynamicBatching: &inference.Empty{}}
+	c := &inference.Config{Name: v.model, Platform: "optimem_" + string(v.what().kind), Backend: "optimem", DynamicBatching: &inference.Config_Batching{
+		PriorityLevels: uint64(runtime.LastPriority), DefaultPriorityLevel: uint64(runtime.DefaultPriority),
+	}}
 	for _, p := range in {
 		c.Input = append(c.Input, &inference.Config_Input{Name: p.Name, DataType: dataTypes[p.Datatype], Dims: int64s(p.Shape)})
 	}

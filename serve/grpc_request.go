@@ -84,7 +84,7 @@ func grpcParameters(from map[string]*inference.Parameter) map[string]any {
 		case *inference.Parameter_DoubleParam:
 			all[key] = x.DoubleParam
 		case *inference.Parameter_Uint64Param:
-			if x.Uint64Param <= math.MaxInt64 {
+			if all[key] = x.Uint64Param; x.Uint64Param <= math.MaxInt64 { // a larger one is no number that is known
 				all[key] = int64(x.Uint64Param)
 			}
 		}

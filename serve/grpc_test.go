@@ -155,7 +155,7 @@ func TestGRPCBusy(t *testing.T) {
 		t.Error(err)
 	}
 	v, _ := r.find("slow", "")
-	until(t, "nobody is here", func() bool { return v.stats.here.Load() == 0 })
+	until(t, "nobody is here", func() bool { return v.stats.waiting() == 0 })
 	until(t, "no bytes are held", func() bool { return r.bodies.heldBytes() == 0 })
 }
 

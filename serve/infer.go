@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/oip"
 )
 
@@ -23,12 +24,15 @@ func (r *Registry) infer(ctx context.Context, v *version, name string, request *
 		return nil, err
 	}
 	defer cancel()
+	if c.priority, err = priorityOf(request.Parameters); err != nil {
+		return nil, err
+	}
 	i, release, err := v.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	done, err := r.admit(ctx, v, i)
+	done, err := r.admit(ctx, v, i, c.priority)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +55,22 @@ func (r *Registry) finish(ctx context.Context, v *version, c *call, begin time.T
 	}
 	v.stats.done(c, status, time.Since(begin))
 	return err
+}
+
+// priorityOf is what the parameter priority says: 1 goes first, 0 is as those that say nothing.
+func priorityOf(parameters map[string]any) (runtime.Priority, error) {
+	switch p := parameters["priority"].(type) {
+	case nil:
+		return runtime.DefaultPriority, nil
+	case int64:
+		if p == 0 {
+			return runtime.DefaultPriority, nil
+		}
+		if p > 0 {
+			return runtime.Priority(min(p, int64(runtime.LastPriority))), nil
+		}
+	}
+	return 0, refuse(400, "the parameter priority is no number of 0 or more")
 }
 
 // withTimeout bounds a request by its parameter timeout, in microseconds.

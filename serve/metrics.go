@@ -150,7 +150,7 @@ func (v *version) metrics(x *exposition) {
 	}
 	x.histogram("optimem_request_duration_seconds", "How long requests took.", &s.took, "model", v.model, "version", v.number)
 	x.histogram("optimem_queue_duration_seconds", "How long requests waited for their pass.", &s.queued, "model", v.model, "version", v.number)
-	x.gauge("optimem_queue_requests", "Requests that wait or run.", float64(s.here.Load()), "model", v.model, "version", v.number)
+	x.gauge("optimem_queue_requests", "Requests that wait or run.", float64(s.waiting()), "model", v.model, "version", v.number)
 	x.counter("optimem_refused_total", "Requests that were refused at once.", float64(s.refused.Load()), "model", v.model, "version", v.number)
 }
 
@@ -206,7 +206,7 @@ func (v *version) tritonMetrics(x *exposition) {
 	}
 	x.counter("nv_inference_count", "Rows that were inferred.", float64(m.InferenceCount), pair...)
 	x.counter("nv_inference_exec_count", "Passes.", float64(m.ExecutionCount), pair...)
-	x.gauge("nv_inference_pending_request_count", "Requests that wait or run.", float64(v.stats.here.Load()), pair...)
+	x.gauge("nv_inference_pending_request_count", "Requests that wait or run.", float64(v.stats.waiting()), pair...)
 	for name, key := range map[string]string{
 		"nv_inference_request_duration_us": "success", "nv_inference_queue_duration_us": "queue",
 		"nv_inference_compute_input_duration_us": "compute_input", "nv_inference_compute_infer_duration_us": "compute_infer",

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/oip"
 	"github.com/optimem/optimem/serve/openai"
 )
@@ -197,7 +198,7 @@ func writeError(w http.ResponseWriter, e *Error) {
 }
 
 // extensions are those of the protocol that are known here.
-var extensions = []string{"binary_tensor_data", "model_repository", "statistics", "model_configuration"}
+var extensions = []string{"binary_tensor_data", "model_repository", "statistics", "model_configuration", "schedule_policy"}
 
 func (r *Registry) server(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, 200, map[string]any{"name": "optimem", "version": r.opts.Version, "extensions": extensions})
@@ -288,7 +289,7 @@ func (r *Registry) config(w http.ResponseWriter, req *http.Request, v *version) 
 	in, out := i.ports()
 	return writeJSON(w, 200, map[string]any{
 		"name": v.model, "platform": "optimem_" + string(v.what().kind), "backend": "optimem", "max_batch_size": 0,
-		"input": configPorts(in), "output": configPorts(out), "dynamic_batching": map[string]any{},
+		"input": configPorts(in), "output": configPorts(out), "dynamic_batching": map[string]any{"priority_levels": runtime.LastPriority, "default_priority_level": runtime.DefaultPriority},
 	})
 }
 

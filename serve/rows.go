@@ -66,7 +66,7 @@ func (m *tensorRunner) partition(ctx context.Context) *partition {
 }
 
 // runParts runs a request's parts as calls of their own, which share passes as other calls do, and puts their outputs together.
-func (m *tensorRunner) runParts(ctx context.Context, in runtime.Values, parts int) (runtime.Values, error) {
+func (m *tensorRunner) runParts(ctx context.Context, c *call, in runtime.Values, parts int) (runtime.Values, error) {
 	if parts > maxParts {
 		return nil, refuse(400, "a request of %d times the rows that the model takes: %d are the most", parts, maxParts)
 	}
@@ -93,7 +93,7 @@ func (m *tensorRunner) runParts(ctx context.Context, in runtime.Values, parts in
 				}
 			}
 			var err error
-			if results[i], err = m.member.Run(ctx, some); err != nil {
+			if results[i], err = m.member.RunWith(ctx, some, runtime.CallOptions{Priority: c.priority}); err != nil {
 				cancel(err)
 			}
 		})

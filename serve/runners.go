@@ -277,7 +277,7 @@ func (r *Registry) openEmbeddings(f found) (_ runner, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &vectorRunner{name: f.name, budgetBytes: share, most: r.opts.MaxQueue, done: closers{folder.Close}}
+	e := &vectorRunner{name: f.name, budgetBytes: share, done: closers{folder.Close}}
 	defer func() {
 		if err != nil {
 			_ = e.done.close()

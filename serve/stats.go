@@ -4,11 +4,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/optimem/optimem/runtime"
 )
 
 // stats count the requests to a version, whatever instance answered.
 type stats struct {
-	here    atomic.Int64
+	// here counts requests that wait or run, by priority.
+	here    [runtime.LastPriority + 1]atomic.Int64
 	refused atomic.Int64
 
 	mu      sync.Mutex
@@ -40,8 +43,25 @@ func (s *stats) init() {
 	s.codes = make(map[int]int64)
 }
 
-// waits adds to the requests that wait or run, and returns how many do.
-func (s *stats) waits(n int64) int64 { return s.here.Add(n) }
+// waits adds to the requests of a priority that wait or run, and returns how many do, and how many of them go no later than the last
+// that is added.
+func (s *stats) waits(n int64, of runtime.Priority) (all, first int64) {
+	s.here[of].Add(n)
+	for p := range s.here {
+		here := s.here[p].Load()
+		all += here
+		if p <= int(of) {
+			first += here
+		}
+	}
+	return all, first
+}
+
+// waiting is how many requests wait or run.
+func (s *stats) waiting() int64 {
+	all, _ := s.waits(0, runtime.DefaultPriority)
+	return all
+}
 
 // done counts a request that is over.
 func (s *stats) done(c *call, status int, took time.Duration) {

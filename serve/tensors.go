@@ -48,6 +48,8 @@ type call struct {
 	rows                        int64
 	queue, input, infer, output time.Duration
 	name, version               string
+	// priority is that of the request.
+	priority runtime.Priority
 }
 
 // portJSON is an input or output in metadata.
@@ -293,9 +295,9 @@ func (m *tensorRunner) run(ctx context.Context, c *call, in runtime.Values) (out
 	ctx = context.WithValue(ctx, rideKey{}, w)
 	asked := time.Now()
 	if parts > 1 {
-		out, err = m.runParts(ctx, in, parts)
+		out, err = m.runParts(ctx, c, in, parts)
 	} else {
-		out, err = m.member.Run(ctx, in)
+		out, err = m.member.RunWith(ctx, in, runtime.CallOptions{Priority: c.priority})
 	}
 	c.queue, c.infer = w.times(asked, time.Now())
 	w.tell(m.version.registry, asked)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/optimem/optimem/embed"
@@ -39,19 +38,17 @@ func (t *textRunner) ports() (inputs, outputs []portJSON) {
 	return []portJSON{{Name: "text_input", Datatype: oip.Bytes, Shape: []int{1}}}, []portJSON{{Name: "text_output", Datatype: oip.Bytes, Shape: []int{1}}}
 }
 
-// infer writes what follows one text.
-func (t *textRunner) infer(ctx context.Context, c *call) error {
+// request is what a call asks to be written.
+func (t *textRunner) request(c *call) (r generate.TextRequest, err error) {
 	texts, err := onlyTexts(c.request, "text_input")
 	if err != nil {
-		return err
+		return r, err
 	}
 	if len(texts) != 1 {
-		return refuse(400, "text_input has %d elements: it takes one", len(texts))
+		return r, refuse(400, "text_input has %d elements: it takes one", len(texts))
 	}
-	begin := time.Now()
-	c.rows = 1
-	r := t.base
-	r.Prompt, r.Request.Logprobs = texts[0], 0
+	r = t.base
+	r.Prompt, r.Request.Logprobs, r.Request.Priority = texts[0], 0, c.priority
 	r.Request.MaxTokens, r.Request.Sampling = cmp.Or(t.defaults.MaxTokens, generate.DefaultTokens), t.defaults.Sampling
 	if t.HasChat() {
 		r.Messages, r.Prompt = []generate.Message{{Role: "user", Content: texts[0]}}, ""
@@ -68,7 +65,7 @@ func (t *textRunner) infer(ctx context.Context, c *call) error {
 		case float64:
 			set(x)
 		default:
-			return refuse(400, "parameter %q is no number", key)
+			return r, refuse(400, "parameter %q is no number", key)
 		}
 	}
 	switch adapter := c.request.Parameters["adapter"].(type) {
@@ -76,8 +73,19 @@ func (t *textRunner) infer(ctx context.Context, c *call) error {
 	case string:
 		r.Request.Adapter = adapter
 	default:
-		return refuse(400, "parameter \"adapter\" is no text")
+		return r, refuse(400, "parameter \"adapter\" is no text")
 	}
+	return r, nil
+}
+
+// infer writes what follows one text.
+func (t *textRunner) infer(ctx context.Context, c *call) error {
+	r, err := t.request(c)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	c.rows = 1
 	result, err := t.Pieces(ctx, r, func(generate.Piece) error { return nil })
 	if err != nil {
 		return err
@@ -152,8 +160,6 @@ type vectorRunner struct {
 	name                  string
 	done                  closers
 	budgetBytes, allBytes int64
-	most                  int
-	busy                  atomic.Int64
 }
 
 func (e *vectorRunner) ports() (inputs, outputs []portJSON) {
@@ -167,7 +173,7 @@ func (e *vectorRunner) infer(ctx context.Context, c *call) error {
 	}
 	begin := time.Now()
 	c.rows = int64(len(texts))
-	r := embed.Request{Texts: texts}
+	r := embed.Request{Texts: texts, Priority: c.priority}
 	if prompt, ok := c.request.Parameters["prompt"].(string); ok {
 		r.Prompt = prompt
 	}
@@ -185,9 +191,8 @@ func (e *vectorRunner) infer(ctx context.Context, c *call) error {
 
 func (e *vectorRunner) facts() facts {
 	f := sessionFacts(e.Session(), e.budgetBytes, e.allBytes)
-	if busy := int(e.busy.Load()); busy > 0 {
-		f.running, f.waiting = 1, busy-1
-	}
+	f.waiting = e.Stats().Waiting
+	f.join = max(e.Together(), 1)
 	return f
 }
 
@@ -247,7 +252,7 @@ func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*
 	i, release, err := v.use(ctx)
 	if err == nil {
 		var done func()
-		done, err = t.r.admit(ctx, v, i)
+		done, err = t.r.admit(ctx, v, i, runtime.DefaultPriority)
 		if err == nil {
 			return i, func() { done(); release() }, nil
 		}

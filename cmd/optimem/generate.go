@@ -17,18 +17,16 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
-	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
-	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/text/template"
 	"github.com/optimem/optimem/text/tokenizer"
 )
 
 const generateLong = `Continue a text, or answer. MODEL is the Hugging Face folder of a language model with its tokenizer, or a GGUF file.
 If it has a chat template, PROMPT is a user's message; --raw continues PROMPT itself. An encoder-decoder model (T5, BART,
-mBART, Pegasus, Marian) reads PROMPT as its source; Whisper reads the features of a sound (--sound). Without PROMPT,
+mBART, Pegasus, Marian) reads PROMPT as its source; for Whisper PROMPT is a WAV file, or --sound. Without PROMPT,
 standard input is the prompt. The text is streamed to standard output.
 
 The same seed gives the same text in every mode, budget and number of threads, and beside any other prompts. Keys and
@@ -42,7 +40,7 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate ./Qwen3-4B "Describe Oslo." --schema city.json
   optimem generate ./gpt2 --raw "The meaning of life is" --beams 5 -n 3
   optimem generate ./flan-t5-small "translate English to German: The house is small."
-  optimem generate ./whisper-tiny --sound features.npy --language en
+  optimem generate ./whisper-tiny speech.wav --language en
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
 func (c *commandLine) generateCommand() *cobra.Command {
@@ -70,11 +68,12 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
 	flags.BoolVar(&g.raw, "raw", false, "continue the prompt itself, without the chat template")
-	flags.StringVar(&g.sound, "sound", "", "transcribe the features in a `FILE`.npy, as WhisperFeatureExtractor computes them")
-	flags.StringVar(&g.language, "language", "", "--sound: the `CODE` of the language, such as en (default: detected)")
+	flags.StringVar(&g.sound, "sound", "", "transcribe a WAV `FILE`, or features of WhisperFeatureExtractor (.npy)")
+	flags.StringVar(&g.language, "language", "", "of a sound: the `CODE` of the language, such as en (default: detected)")
+	flags.StringVar(&g.task, "task", "", "of a sound: `transcribe`, or translate into English (default: the folder's)")
 	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, …")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
-	grouped(flags, writingGroup, "prompt", "raw", "sound", "language", "batch", "output")
+	grouped(flags, writingGroup, "prompt", "raw", "sound", "language", "task", "batch", "output")
 	g.writingFlags(cmd)
 	g.several.define(cmd)
 	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
@@ -90,6 +89,7 @@ type generating struct {
 	raw        bool
 	sound      string
 	language   string
+	task       string
 	several    severalFlags
 	batchFile  string
 	output     string
@@ -105,8 +105,6 @@ func (g *generating) check() error {
 		return g.usage("", "--batch has the prompts: there is no place for another")
 	case g.sound != "" && (len(g.args) > 0 || g.promptFile != "" || g.batchFile != ""):
 		return g.usage("", "--sound is what the model reads: there is no place for a prompt")
-	case g.sound == "" && g.language != "":
-		return g.usage("", "--language is for --sound")
 	case g.batchFile == "" && g.output != "":
 		return g.usage("", "-o is for --batch: an answer by itself goes to standard output")
 	case len(g.args) > 0 && g.promptFile != "":
@@ -128,6 +126,9 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	}
 	if g.batchFile != "" {
 		return g.answerFile(ctx)
+	}
+	if err := g.hear(); err != nil {
+		return err
 	}
 	r, tokens, err := g.read()
 	if err != nil {
@@ -180,9 +181,9 @@ func (g *generating) generate(ctx context.Context) (err error) {
 func (g *generating) read() (generate.TextRequest, int, error) {
 	if g.sound != "" {
 		r := g.request("", nil)
-		r.Language = g.language
-		features, err := g.features()
-		r.Request.Source = &generate.Source{Features: features}
+		r.Language, r.Task = g.language, g.task
+		source, err := g.source()
+		r.Request.Source = source
 		return r, 0, err
 	}
 	prompt, err := g.prompt()
@@ -193,35 +194,6 @@ func (g *generating) read() (generate.TextRequest, int, error) {
 	tokens, err := g.text.Tokens(r)
 	return r, len(tokens), textError(err)
 }
-
-// features reads those of a sound.
-func (g *generating) features() (_ []float32, err error) {
-	f, err := os.Open(g.sound)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = cmp.Or(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	a, err := npy.Open(f, info.Size())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", g.sound, err)
-	}
-	n, err := a.Layout.Shape.NumElements()
-	if a.DType != tensor.Float32 || err != nil || n > maxFeatures {
-		return nil, g.usage("features are float32 [bins, times], as WhisperFeatureExtractor gives them", "%s is %v %v", g.sound, a.DType, a.Layout.Shape)
-	}
-	x, err := a.Read()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", g.sound, err)
-	}
-	return tensor.Slice[float32](x.Contiguous())
-}
-
-// maxFeatures bounds the features of a sound.
-const maxFeatures = 16 << 20
 
 // requestOf is a prompt, as a user's message where the model has a chat template.
 func (g *generating) requestOf(prompt string, messages []generate.Message) generate.TextRequest {

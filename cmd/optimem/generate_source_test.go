@@ -172,3 +172,76 @@ func TestGenerateFromASound(t *testing.T) {
 		}
 	}
 }
+
+// TestGenerateFromWAV: a WAV file is what the features of it are, as a prompt and with --sound, in stereo too; what the
+// model reads no more of is said; the task changes how the text begins; other files are refused, with what would help.
+func TestGenerateFromWAV(t *testing.T) {
+	dir, to := sourceModel(t, "whisper"), t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(to, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	wav := func(channels, rate, n int) []byte {
+		b := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00")
+		b = binary.LittleEndian.AppendUint16(b, uint16(channels))
+		b = binary.LittleEndian.AppendUint32(b, uint32(rate))
+		b = binary.LittleEndian.AppendUint32(b, uint32(rate*channels*2))
+		b = binary.LittleEndian.AppendUint32(b, uint32(channels*2)|16<<16)
+		b = binary.LittleEndian.AppendUint32(append(b, "data"...), uint32(n*channels*2))
+		for i := range n {
+			for range channels {
+				b = binary.LittleEndian.AppendUint16(b, uint16(int16(i*i%9000-4500)))
+			}
+		}
+		return b
+	}
+	one := write("one.wav", wav(1, 16000, 12000))
+	if _, text, code := command(t, "generate", dir, one); code != exitUnsafe || !strings.Contains(text, "preprocessor_config.json") {
+		t.Errorf("without a configuration: exit code %d: %q", code, text)
+	}
+	config := `{"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 6, "hop_length": 400, "chunk_length": 1}`
+	if err := os.WriteFile(filepath.Join(dir, "preprocessor_config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := []string{"--quiet", "--language", "de", "--max-tokens", "9"}
+	want, _ := done(t, append([]string{"generate", dir, one}, ask...)...)
+	if want == "" {
+		t.Error("nothing is written")
+	}
+	for _, args := range [][]string{{"--sound", one}, {write("two.wav", wav(2, 16000, 12000))}, {one, "--task", "transcribe", "--mode", "page"}} {
+		if got, _ := done(t, slices.Concat([]string{"generate", dir}, args, ask)...); got != want {
+			t.Errorf("%v: %q, want %q", args, got, want)
+		}
+	}
+	if other, _ := done(t, append([]string{"generate", dir, write("other.wav", wav(1, 16000, 3000))}, ask...)...); other == want {
+		t.Error("another sound gives the same")
+	}
+	if other, _ := done(t, append([]string{"generate", dir, one, "--task", "translate"}, ask...)...); other == want {
+		t.Error("another task gives the same")
+	}
+	out, text := done(t, "generate", dir, write("long.wav", wav(1, 16000, 40000)), "--max-tokens", "3")
+	if out == "" || !strings.Contains(text, "has 2.5 s, and the model reads the first 1.0") {
+		t.Errorf("of a longer sound: %q", text)
+	}
+	for name, c := range map[string]struct {
+		file []byte
+		code int
+		says string
+	}{
+		"44100": {wav(1, 44100, 100), exitUnsupported, "-ar 16000"}, "six": {wav(6, 16000, 100), exitUnsupported, "-ac 1"},
+		"mp3": {[]byte("ID3\x04\x00\x00\x00\x00\x00\x00\x00\x00"), exitUnsupported, "ffmpeg"},
+		"cut": {wav(1, 16000, 100)[:90], exitUnsafe, "it ends in the samples"}, "empty": {nil, exitUnsafe, "it ends in the head"},
+	} {
+		if out, text, code := command(t, "generate", dir, write(name, c.file)); code != c.code || out != "" || !strings.Contains(text, c.says) {
+			t.Errorf("%s: exit code %d: %q", name, code, text)
+		}
+	}
+	for _, args := range [][]string{{one, "--sound", one}, {one, "--task", "sing"}, {one, "--language", "tlh"}, {filepath.Join(to, "none.wav")}} {
+		if out, text, code := command(t, append([]string{"generate", dir}, args...)...); code != exitUsage || out != "" {
+			t.Errorf("%v: exit code %d: %q", args, code, text)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -153,19 +154,27 @@ func (s *stepsPlan) promptPerSecond() float64 {
 	return float64(s.engine.Rows()) / s.largest.Forecast.Seconds
 }
 
-// keptOfTexts says what is kept of texts: keys and values, and states, which do not grow with them.
+// keptOfTexts says what is kept of texts: keys and values, of which those in windows and states do not grow with them.
 func keptOfTexts(p *plan.Plan, kv string) string {
-	states := int64(0)
-	for i := range p.Lowered.Graph.Ops {
-		op := &p.Lowered.Graph.Ops[i]
+	g := p.Lowered.Graph
+	states, windows := int64(0), int64(0)
+	for i := range g.Ops {
+		op := &g.Ops[i]
 		in, ok := op.Kind.StateOperand()
+		windowed := op.Kind == "attend" && g.Values[op.In[6].Value].Name == models.StepWindowBlocks
 		for _, c := range p.Caches {
 			if ok && in < len(op.In) && c.Value == op.In[in].Value {
 				states += c.Bytes
 			}
+			if windowed && (c.Value == op.In[3].Value || c.Value == op.In[4].Value) {
+				windows += c.Bytes
+			}
 		}
 	}
 	keys := fmt.Sprintf("keys and values %s as %s", ascii.FormatSize(p.CacheBytes-states), kv)
+	if windows > 0 {
+		keys += fmt.Sprintf(", %s of them in windows, at any length", ascii.FormatSize(windows))
+	}
 	switch states {
 	case 0:
 		return keys

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -66,6 +68,44 @@ func TestPlanText(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s\nhas no %q", text, want)
 		}
+	}
+}
+
+// TestPlanWindows: what layers with a window keep does not grow with the context, and plan says so; generate takes as much.
+func TestPlanWindows(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "windows")
+	if err := os.CopyFS(dir, os.DirFS(chatModel)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "config.json")
+	config, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer(
+		`"LlamaForCausalLM"`, `"MistralForCausalLM"`, `"model_type": "llama"`, `"model_type": "mistral", "sliding_window": 64`,
+		`"max_position_embeddings": 256`, `"max_position_embeddings": 4096`,
+	).Replace(string(config))
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	// Two layers of two heads of 16 numbers, keys and values in bfloat16; 64 positions are seen by each of 256 rows.
+	const kept = ((64+256-2+15)/16 + 1) * 16 * 2 * 2 * 2 * 16 * 2
+	for _, context := range []string{"1024", "4096"} {
+		var p struct {
+			KV int64 `json:"kv_bytes"`
+		}
+		out, _ := done(t, "plan", dir, "--json", "--context", context)
+		if err := json.Unmarshal([]byte(out), &p); err != nil || p.KV != kept {
+			t.Errorf("keys and values of %s tokens take %d bytes, want %d: %v", context, p.KV, kept, err)
+		}
+		out, _ = done(t, "generate", dir, "Hello", "--json", "--context", context, "--max-tokens", "3")
+		if err := json.Unmarshal([]byte(out), &p); err != nil || p.KV != kept {
+			t.Errorf("%s: generate takes %d bytes, want %d: %v", context, p.KV, kept, err)
+		}
+	}
+	if text, _ := done(t, "plan", dir, "--context", "4096"); !strings.Contains(text, "of them in windows, at any length") {
+		t.Errorf("%s\nsays nothing of windows", text)
 	}
 }
 

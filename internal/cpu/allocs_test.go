@@ -6,6 +6,7 @@ import (
 
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
@@ -21,7 +22,7 @@ func TestKernelsAllocateNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, threads := range []int{1, 2} {
-		pool := NewPool(threads)
+		pool := ops.NewPool(threads)
 		defer pool.Close()
 		for _, c := range cases {
 			g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
@@ -70,12 +71,12 @@ func TestLargeKernelsAllocateNothing(t *testing.T) {
 		t.Skip("the race detector drops what a sync.Pool keeps")
 	}
 	of := func(d tensor.DType, shape ...int) *tensor.Tensor { // floats, or numbers that are indices too
-		if isReal(d) {
+		if ops.IsReal(d) {
 			return normal(71, d, shape...)
 		}
-		x := &tensor.Tensor{DType: d, Layout: tensor.Contiguous(shape...), Data: make([]byte, volume(shape)*d.Size())}
-		for i := range volume(shape) {
-			storeInt(view{data: x.Data, dtype: d}, i, int64(1+i*31%99))
+		x := &tensor.Tensor{DType: d, Layout: tensor.Contiguous(shape...), Data: make([]byte, ops.Volume(shape)*d.Size())}
+		for i := range ops.Volume(shape) {
+			ops.StoreInt(ops.View{Data: x.Data, DType: d}, i, int64(1+i*31%99))
 		}
 		return x
 	}
@@ -169,7 +170,7 @@ func TestLargeKernelsAllocateNothing(t *testing.T) {
 		{"rnn", graph.Attrs{"bidirectional": true, "nonlinearity": "tanh"}, recurrent(1)},
 	} {
 		for _, threads := range []int{1, 2} {
-			p := NewPool(threads)
+			p := ops.NewPool(threads)
 			if n := allocates(t, p, c.kind, c.attrs, c.in...); n != 0 {
 				t.Errorf("%s %v, %d threads: %v allocations a call", c.kind, c.attrs, threads, n)
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,23 +16,23 @@ func BenchmarkAttend(b *testing.B) {
 		for _, rows := range []int{1, 64} {
 			for _, before := range []int{256, 4096} {
 				b.Run(fmt.Sprintf("%v/%d/%d", d, rows, before), func(b *testing.B) {
-					pool := NewPool(1)
+					pool := ops.NewPool(1)
 					defer pool.Close()
 					blocks := (before + rows) / graph.BlockRows
 					at, tables := emptyView(tensor.Int64, rows), emptyView(tensor.Int64, rows, blocks)
 					for r := range rows {
-						elements[int64](at)[r] = int64(before + r - 1)
+						ops.Elements[int64](at)[r] = int64(before + r - 1)
 						for k := range blocks {
-							elements[int64](tables)[r*blocks+k] = int64(k)
+							ops.Elements[int64](tables)[r*blocks+k] = int64(k)
 						}
 					}
-					x := func(heads int) view { return emptyView(tensor.Float32, rows, heads, width) }
-					cache := func() view { return emptyView(d, (blocks+1)*graph.BlockRows, groups, width) }
-					c := &call{
-						ctx: b.Context(), attrs: graph.Attrs{"scale": 0.1}, pool: pool,
-						in: []view{x(heads), x(groups), x(groups), cache(), cache(), at, tables}, out: []view{x(heads)},
+					x := func(heads int) ops.View { return emptyView(tensor.Float32, rows, heads, width) }
+					cache := func() ops.View { return emptyView(d, (blocks+1)*graph.BlockRows, groups, width) }
+					c := &ops.Call{
+						Ctx: b.Context(), Attrs: graph.Attrs{"scale": 0.1}, Pool: pool,
+						In: []ops.View{x(heads), x(groups), x(groups), cache(), cache(), at, tables}, Out: []ops.View{x(heads)},
 					}
-					c.work = make([]byte, attendWork(1, specsOfViews(c.in), nil, c.attrs))
+					c.Work = make([]byte, attendWork(1, specsOfViews(c.In), nil, c.Attrs))
 					for b.Loop() {
 						if err := runAttend(c); err != nil {
 							b.Fatal(err)

@@ -8,16 +8,18 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/elementwise"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // poolsOf returns a pool of two threads for every set of kernels that the processor can run.
-func poolsOf(t testing.TB) []*Pool {
-	var pools []*Pool
+func poolsOf(t testing.TB) []*ops.Pool {
+	var pools []*ops.Pool
 	for _, s := range simd.All() {
-		p := NewPool(2)
-		p.set = s
+		p := ops.NewPool(2)
+		p.Set = s
 		t.Cleanup(p.Close)
 		pools = append(pools, p)
 	}
@@ -25,9 +27,9 @@ func poolsOf(t testing.TB) []*Pool {
 }
 
 // poolInGo returns a pool without kernels.
-func poolInGo(t testing.TB) *Pool {
-	p := NewPool(1)
-	p.set = nil
+func poolInGo(t testing.TB) *ops.Pool {
+	p := ops.NewPool(1)
+	p.Set = nil
 	t.Cleanup(p.Close)
 	return p
 }
@@ -53,15 +55,15 @@ func randomView(rng *rand.Rand, d tensor.DType, shape tensor.Shape) *tensor.Tens
 	}
 	n := step + l.Offset + 1
 	data := make([]byte, n*d.Size())
-	v := view{data: data, dtype: d}
+	v := ops.View{Data: data, DType: d}
 	for i := range n {
 		switch x := rng.NormFloat64() * 3; d {
 		case tensor.Bool:
 			data[i] = byte(rng.IntN(2))
 		case tensor.Float64:
-			elements[float64](v)[i] = x
+			ops.Elements[float64](v)[i] = x
 		default:
-			storeFloat(v, i, x)
+			ops.StoreFloat(v, i, x)
 		}
 	}
 	return &tensor.Tensor{DType: d, Layout: l, Data: data}
@@ -71,7 +73,7 @@ func randomShape(rng *rand.Rand) tensor.Shape {
 	shape := make(tensor.Shape, 1+rng.IntN(4))
 	for i := range shape {
 		shape[i] = 1 + rng.IntN([]int{3, 9, 40, 150}[rng.IntN(4)])
-		if volume(shape[:i+1]) > 60000 {
+		if ops.Volume(shape[:i+1]) > 60000 {
 			shape[i] = 1
 		}
 	}
@@ -79,7 +81,7 @@ func randomShape(rng *rand.Rand) tensor.Shape {
 }
 
 // agreeWith runs an op with two pools and fails unless the results agree.
-func agreeWith(t *testing.T, a, b *Pool, kind graph.Kind, attrs graph.Attrs, bound float64, in ...*tensor.Tensor) {
+func agreeWith(t *testing.T, a, b *ops.Pool, kind graph.Kind, attrs graph.Attrs, bound float64, in ...*tensor.Tensor) {
 	t.Helper()
 	got, err := Compute(t.Context(), a, graph.Standard(), kind, attrs, in...)
 	if err != nil {
@@ -90,12 +92,12 @@ func agreeWith(t *testing.T, a, b *Pool, kind graph.Kind, attrs graph.Attrs, bou
 		t.Fatalf("%s: %v", kind, err)
 	}
 	for i := range got {
-		n := volume(got[i].Layout.Shape)
+		n := ops.Volume(got[i].Layout.Shape)
 		x, y := make([]float64, n), make([]float64, n)
 		largest := 0.0
-		if isReal(got[i].DType) {
-			loadAll(x, view{data: got[i].Data, dtype: got[i].DType, layout: got[i].Layout})
-			loadAll(y, view{data: want[i].Data, dtype: want[i].DType, layout: want[i].Layout})
+		if ops.IsReal(got[i].DType) {
+			ops.LoadAll(x, ops.View{Data: got[i].Data, DType: got[i].DType, Layout: got[i].Layout})
+			ops.LoadAll(y, ops.View{Data: want[i].Data, DType: want[i].DType, Layout: want[i].Layout})
 		} else {
 			for k := range got[i].Data {
 				if got[i].Data[k] != want[i].Data[k] {
@@ -120,7 +122,7 @@ func agreeWith(t *testing.T, a, b *Pool, kind graph.Kind, attrs graph.Attrs, bou
 				continue
 			}
 			if !(math.Abs(x[k]-y[k]) <= bound*largest) {
-				t.Fatalf("%s with %s: element %d of %v is %v, want %v", kind, a.set.Name, k, got[i].Layout.Shape, x[k], y[k])
+				t.Fatalf("%s with %s: element %d of %v is %v, want %v", kind, a.Set.Name, k, got[i].Layout.Shape, x[k], y[k])
 			}
 		}
 	}
@@ -151,7 +153,7 @@ func operandsOf(kind graph.Kind) int {
 func TestVectorOps(t *testing.T) {
 	inGo := poolInGo(t)
 	for _, p := range poolsOf(t) {
-		for kind := range vectorOps {
+		for kind := range elementwise.VectorOps {
 			rng := rand.New(rand.NewPCG(1, uint64(len(kind))))
 			for round := range 12 {
 				d := []tensor.DType{tensor.Float32, tensor.Float32, tensor.Float16, tensor.BFloat16}[round%4]
@@ -223,35 +225,35 @@ func TestChains(t *testing.T) {
 }
 
 // allocates returns the objects that a run of a kernel allocates.
-func allocates(t *testing.T, p *Pool, kind graph.Kind, attrs graph.Attrs, in ...*tensor.Tensor) float64 {
+func allocates(t *testing.T, p *ops.Pool, kind graph.Kind, attrs graph.Attrs, in ...*tensor.Tensor) float64 {
 	t.Helper()
 	k, err := lookup(graph.Standard(), kind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	def, _ := graph.Standard().Lookup(kind)
-	c := &call{ctx: context.Background(), attrs: attrs, pool: p}
+	c := &ops.Call{Ctx: context.Background(), Attrs: attrs, Pool: p}
 	var specs []graph.Spec
 	for _, x := range in {
 		if x == nil {
-			specs, c.in = append(specs, graph.Spec{}), append(c.in, view{})
+			specs, c.In = append(specs, graph.Spec{}), append(c.In, ops.View{})
 			continue
 		}
 		specs = append(specs, graph.Spec{DType: x.DType, Shape: x.Layout.Shape})
-		c.in = append(c.in, view{data: x.Data, dtype: x.DType, layout: x.Layout})
+		c.In = append(c.In, ops.View{Data: x.Data, DType: x.DType, Layout: x.Layout})
 	}
 	outs, err := def.Shape(specs, attrs)
 	if err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
 	for _, s := range outs {
-		c.out = append(c.out, view{
-			data: make([]byte, volume(s.Shape)*s.DType.Size()), dtype: s.DType, layout: tensor.Contiguous(s.Shape...),
+		c.Out = append(c.Out, ops.View{
+			Data: make([]byte, ops.Volume(s.Shape)*s.DType.Size()), DType: s.DType, Layout: tensor.Contiguous(s.Shape...),
 		})
 	}
-	c.work = make([]byte, k.threadsWorkBytes(p.Threads(), specs, outs, attrs))
+	c.Work = make([]byte, k.ThreadsWorkBytes(p.Threads(), specs, outs, attrs))
 	n := testing.AllocsPerRun(20, func() {
-		if err := k.run(c); err != nil {
+		if err := k.Run(c); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -286,7 +288,7 @@ func TestCasts(t *testing.T) {
 func TestBlocksAllocate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, p := range poolsOf(t) {
-		for kind := range vectorOps {
+		for kind := range elementwise.VectorOps {
 			shape := tensor.Shape{30, 40, 50}
 			in := make([]*tensor.Tensor, operandsOf(kind))
 			for i := range in {

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // BenchmarkConv runs layers of well-known networks.
 func BenchmarkConv(b *testing.B) {
-	pool := NewPool(0)
+	pool := ops.NewPool(0)
 	defer pool.Close()
 	for _, s := range []struct {
 		name                                                 string
@@ -46,12 +47,12 @@ func BenchmarkConv(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			c := &call{ctx: context.Background(), attrs: attrs, pool: pool, work: make([]byte, convWork(in, out, attrs))}
+			c := &ops.Call{Ctx: context.Background(), Attrs: attrs, Pool: pool, Work: make([]byte, convWork(in, out, attrs))}
 			y := benchTensor(out[0].Shape...)
-			c.in = []view{
-				{data: x.Data, dtype: x.DType, layout: x.Layout}, {data: w.Data, dtype: w.DType, layout: w.Layout}, {},
+			c.In = []ops.View{
+				{Data: x.Data, DType: x.DType, Layout: x.Layout}, {Data: w.Data, DType: w.DType, Layout: w.Layout}, {},
 			}
-			c.out = []view{{data: y.Data, dtype: y.DType, layout: y.Layout}}
+			c.Out = []ops.View{{Data: y.Data, DType: y.DType, Layout: y.Layout}}
 			for b.Loop() {
 				if err := runConv(c); err != nil {
 					b.Fatal(err)
@@ -64,5 +65,5 @@ func BenchmarkConv(b *testing.B) {
 }
 
 func benchTensor(dims ...int) *tensor.Tensor {
-	return tensor.Of(make([]float32, volume(dims)), dims...)
+	return tensor.Of(make([]float32, ops.Volume(dims)), dims...)
 }

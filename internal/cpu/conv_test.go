@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // TestConvolutionsOfFloatsAndIntegersAgree compares the products and the loops that compute floats with the plain loop
 // over integers, on whole numbers, for random geometries.
 func TestConvolutionsOfFloatsAndIntegersAgree(t *testing.T) {
-	pool := NewPool(3)
+	pool := ops.NewPool(3)
 	defer pool.Close()
 	r := rand.New(rand.NewPCG(5, 6))
 	compared := 0
@@ -39,7 +40,7 @@ func TestConvolutionsOfFloatsAndIntegersAgree(t *testing.T) {
 			"transposed": transposed, "output_padding": pick(0, 1),
 		}
 		whole := func(shape []int) (*tensor.Tensor, *tensor.Tensor) {
-			n := volume(shape)
+			n := ops.Volume(shape)
 			f, i := make([]float32, n), make([]int32, n)
 			for k := range f {
 				i[k] = int32(r.IntN(9) - 4)
@@ -71,12 +72,12 @@ func TestConvolutionsOfFloatsAndIntegersAgree(t *testing.T) {
 }
 
 // oneThread is a pool of one thread, which needs no closing.
-var oneThread = NewPool(1)
+var oneThread = ops.NewPool(1)
 
 // TestImagesDoNotDependOnThreadsOrPlace runs ops on a batch with several threads and on each image by itself with one:
 // the bits are the same.
 func TestImagesDoNotDependOnThreadsOrPlace(t *testing.T) {
-	pool := NewPool(3)
+	pool := ops.NewPool(3)
 	defer pool.Close()
 	two := func(a, b int) []int { return []int{a, b} }
 	windows := func(extra graph.Attrs) graph.Attrs {
@@ -89,7 +90,7 @@ func TestImagesDoNotDependOnThreadsOrPlace(t *testing.T) {
 		return a
 	}
 	x := tensor.Of(randoms[float32](1, 3*12*19*21), 3, 12, 19, 21)
-	weights := func(shape ...int) *tensor.Tensor { return tensor.Of(randoms[float32](2, volume(shape)), shape...) }
+	weights := func(shape ...int) *tensor.Tensor { return tensor.Of(randoms[float32](2, ops.Volume(shape)), shape...) }
 	for name, op := range map[string]struct {
 		kind  graph.Kind
 		attrs graph.Attrs
@@ -108,7 +109,7 @@ func TestImagesDoNotDependOnThreadsOrPlace(t *testing.T) {
 		"bilinear":          {"interpolate", graph.Attrs{"mode": "linear", "size": two(40, 33)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run := func(p *Pool, x *tensor.Tensor) []byte {
+			run := func(p *ops.Pool, x *tensor.Tensor) []byte {
 				in := append([]*tensor.Tensor{x}, op.rest...)
 				out, err := Compute(t.Context(), p, graph.Standard(), op.kind, op.attrs, in...)
 				if err != nil {

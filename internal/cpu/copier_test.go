@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,11 +23,11 @@ func TestCopies(t *testing.T) {
 			for i := range x.Data {
 				x.Data[i] = byte(rng.Uint32())
 			}
-			v := view{data: x.Data, dtype: d, layout: x.Layout}
-			want := make([]byte, volume(shape)*d.Size())
-			copyMany(want, tensor.Contiguous(shape...), v)
+			v := ops.View{Data: x.Data, DType: d, Layout: x.Layout}
+			want := make([]byte, ops.Volume(shape)*d.Size())
+			ops.CopyMany(want, tensor.Contiguous(shape...), v)
 			got := make([]byte, len(want))
-			gather(p, got, v)
+			ops.Gather(p, got, v)
 			if !bytes.Equal(got, want) {
 				t.Fatalf("a copy of %v of %v differs", x.Layout, d)
 			}
@@ -41,7 +42,7 @@ func TestCopies(t *testing.T) {
 			half := out[0].Layout
 			half.Shape = shape
 			for range 2 {
-				copyMany(got, tensor.Contiguous(shape...), view{data: out[0].Data, dtype: d, layout: half})
+				ops.CopyMany(got, tensor.Contiguous(shape...), ops.View{Data: out[0].Data, DType: d, Layout: half})
 				if !bytes.Equal(got, want) {
 					t.Fatalf("a part of %v along dimension %d differs", out[0].Layout, dim)
 				}
@@ -74,7 +75,7 @@ func TestTurnedToTheEnd(t *testing.T) {
 
 // TestCopiesAllocate: copies allocate nothing.
 func TestCopiesAllocate(t *testing.T) {
-	p := NewPool(2)
+	p := ops.NewPool(2)
 	defer p.Close()
 	x := tensor.Of(make([]float32, 4*70*90), 4, 70, 90)
 	turned := &tensor.Tensor{DType: x.DType, Data: x.Data, Layout: tensor.Layout{

@@ -8,19 +8,20 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // The tests of this file compute what is large enough to be cut in all the ways that kernels cut work, beside plain loops.
 
 // productsApart fails unless a product y[i][j] = act(Σ_k x[i][k]·w[j][k] + bias[j]) is near what float64 gives.
-func productsApart(t *testing.T, name string, y, x, w, bias view, act func(float64) float64) {
+func productsApart(t *testing.T, name string, y, x, w, bias ops.View, act func(float64) float64) {
 	t.Helper()
-	m, n, k := x.shape()[0], w.shape()[0], x.shape()[1]
+	m, n, k := x.Shape()[0], w.Shape()[0], x.Shape()[1]
 	xs, ws, bs := make([]float64, m*k), make([]float64, n*k), make([]float64, n)
-	loadAll(xs, x)
-	loadAll(ws, w)
-	loadAll(bs, bias)
+	ops.LoadAll(xs, x)
+	ops.LoadAll(ws, w)
+	ops.LoadAll(bs, bias)
 	for i := range m {
 		for j := range n {
 			sum := bs[j]
@@ -60,7 +61,7 @@ func TestWideProductsOfFewRows(t *testing.T) {
 		}
 		x, bias := strided(rng, tensor.Float32, m, k), strided(rng, tensor.Float32, n)
 		w := strided(rng, tensor.Float32, k, n)
-		w.layout = tensor.Layout{Shape: tensor.Shape{n, k}, Strides: []int{1, n}}
+		w.Layout = tensor.Layout{Shape: tensor.Shape{n, k}, Strides: []int{1, n}}
 		out := runKind(t, p, "linear", nil, emptyView(tensor.Float32, m, n), x, w, bias)
 		productsApart(t, name, out, x, w, bias, func(x float64) float64 { return x })
 	}
@@ -72,7 +73,7 @@ func TestResidualsOfUnevenRows(t *testing.T) {
 		rng := rand.New(rand.NewPCG(65, 66))
 		x, w, bias := strided(rng, tensor.Float32, 3, 5, 40), strided(rng, tensor.Float32, 70, 40), strided(rng, tensor.Float32, 70)
 		residual := strided(rng, tensor.Float32, 2200)
-		residual.layout = tensor.Layout{Shape: tensor.Shape{3, 5, 70}, Strides: []int{400, 75, 1}, Offset: 3}
+		residual.Layout = tensor.Layout{Shape: tensor.Shape{3, 5, 70}, Strides: []int{400, 75, 1}, Offset: 3}
 		out := emptyView(tensor.Float32, 3, 5, 70)
 		plain := runKind(t, p, "linear", nil, out, x, w, bias)
 		got := runKind(t, p, "linear", nil, out, x, w, bias, residual)
@@ -108,12 +109,12 @@ func TestLargeConvolutions(t *testing.T) {
 			"output_padding": []int{0, 0},
 		}
 		whole := func(shape []int) (*tensor.Tensor, *tensor.Tensor) {
-			n := volume(shape)
+			n := ops.Volume(shape)
 			f := &tensor.Tensor{DType: c.dtype, Layout: tensor.Contiguous(shape...), Data: make([]byte, n*c.dtype.Size())}
 			i := make([]int32, n)
 			for k := range i {
 				i[k] = int32(r.IntN(3) - 1)
-				storeFloat(view{data: f.Data, dtype: c.dtype}, k, float64(i[k]))
+				ops.StoreFloat(ops.View{Data: f.Data, DType: c.dtype}, k, float64(i[k]))
 			}
 			return f, tensor.Of(i, shape...)
 		}
@@ -121,7 +122,7 @@ func TestLargeConvolutions(t *testing.T) {
 		fw, iw := whole(c.w)
 		want := single(t, "conv", attrs, ix, iw, nil)
 		got := widened(single(t, "conv", attrs, fx, fw, nil))
-		a, b := elements[float64](view{data: got.Data}), elements[int32](view{data: want.Data})
+		a, b := ops.Elements[float64](ops.View{Data: got.Data}), ops.Elements[int32](ops.View{Data: want.Data})
 		for k := range b {
 			if a[k] != float64(b[k]) {
 				t.Fatalf("%s: element %d is %v, want %v", name, k, a[k], b[k])
@@ -133,7 +134,7 @@ func TestLargeConvolutions(t *testing.T) {
 // TestManyResultsSideBySide reduces columns, more of them than are accumulated together.
 func TestManyResultsSideBySide(t *testing.T) {
 	r := rand.New(rand.NewPCG(69, 70))
-	const rows, columns = 7, 2*chunk + 37
+	const rows, columns = 7, 2*ops.Chunk + 37
 	x := noise(r, rows, columns)
 	values := numbersOf(x)
 	column := func(j int) []float64 {
@@ -190,7 +191,7 @@ func TestManyDimensions(t *testing.T) {
 		l.Shape[d], l.Strides[d] = shape[from], x.Layout.Strides[from]
 	}
 	turned := &tensor.Tensor{DType: x.DType, Layout: l, Data: x.Data}
-	n := volume(shape)
+	n := ops.Volume(shape)
 	want := make([]float32, n)
 	for i := range want {
 		want[i] = numbersOf(x)[l.OffsetOf(i)]
@@ -211,7 +212,7 @@ func TestManyDimensions(t *testing.T) {
 		}
 		sums := make([]float64, l.Shape[kept])
 		for i, v := range want {
-			sums[i/volume(l.Shape[kept+1:])%l.Shape[kept]] += float64(v)
+			sums[i/ops.Volume(l.Shape[kept+1:])%l.Shape[kept]] += float64(v)
 		}
 		for i, got := range numbersOf(single(t, "sum", graph.Attrs{"dims": dims, "dtype": tensor.Float32}, turned)) {
 			if !(math.Abs(float64(got)-sums[i]) <= 1e-4) {
@@ -244,7 +245,7 @@ func TestTurnedMatricesOfAnySize(t *testing.T) {
 				x := noise(r, columns, rows)
 				l := tensor.Layout{Shape: tensor.Shape{rows, columns}, Strides: []int{1, rows}}
 				got := make([]float32, rows*columns)
-				gather(p, memoryOf(got), view{data: x.Data, dtype: x.DType, layout: l})
+				ops.Gather(p, ops.MemoryOf(got), ops.View{Data: x.Data, DType: x.DType, Layout: l})
 				for i, v := range got {
 					if want := numbersOf(x)[i%columns*rows+i/columns]; v != want {
 						t.Fatalf("%d×%d: element %d is %v, want %v", rows, columns, i, v, want)
@@ -269,9 +270,9 @@ func recurrentOperands(r *rand.Rand, kind graph.Kind, d tensor.DType, steps, bat
 		if x == nil {
 			continue
 		}
-		y := &tensor.Tensor{DType: d, Layout: x.Layout, Data: make([]byte, volume(x.Layout.Shape)*d.Size())}
+		y := &tensor.Tensor{DType: d, Layout: x.Layout, Data: make([]byte, ops.Volume(x.Layout.Shape)*d.Size())}
 		for k, v := range numbersOf(x) {
-			storeFloat(view{data: y.Data, dtype: d}, k, float64(v)/3)
+			ops.StoreFloat(ops.View{Data: y.Data, DType: d}, k, float64(v)/3)
 		}
 		in[i] = y
 	}

@@ -4,28 +4,35 @@ import (
 	"context"
 	"fmt"
 	goruntime "runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A Device is the CPU. Its memory is the host's, outside Go's heap.
 type Device struct {
-	pool *Pool
-	ops  *graph.Registry
-	used atomic.Int64
+	pool     *ops.Pool
+	registry *graph.Registry
+	used     atomic.Int64
 }
 
 var _ device.Device = (*Device)(nil)
 
+// A Pool shares work among threads. It is here for callers of Compute and Interpret, which know no package below.
+type Pool = ops.Pool
+
+// NewPool returns a pool of the given number of threads; 0 is one for each processor that the process may use. Close ends
+// its goroutines.
+func NewPool(threads int) *Pool { return ops.NewPool(threads) }
+
 // New returns the CPU with the given number of threads, 0 for one a processor, and the ops that it runs.
-func New(threads int, ops *graph.Registry) *Device {
-	return &Device{pool: NewPool(threads), ops: ops}
+func New(threads int, registry *graph.Registry) *Device {
+	return &Device{pool: ops.NewPool(threads), registry: registry}
 }
 
 // Name returns "cpu".
@@ -51,9 +58,9 @@ func (d *Device) Guess() (flops, memoryBytes float64) {
 		threadBytes = 10e9
 		mostReading = 4 // threads read all that memory gives
 	)
-	threads := float64(min(d.pool.threads, goruntime.GOMAXPROCS(0)))
+	threads := float64(min(d.pool.Threads(), goruntime.GOMAXPROCS(0)))
 	each := goFLOPs
-	if set := d.pool.set; set != nil {
+	if set := d.pool.Set; set != nil {
 		each = laneFLOPs * float64(set.Lanes)
 	}
 	return threads * each, min(threads, mostReading) * threadBytes
@@ -68,16 +75,16 @@ func (d *Device) Allocated() int64 { return d.used.Load() }
 
 // Supports returns nil when there is a kernel that takes the operands.
 func (d *Device) Supports(op graph.Op, in, out []graph.Spec) error {
-	k, err := lookup(d.ops, op.Kind)
+	k, err := lookup(d.registry, op.Kind)
 	if err != nil {
 		return err
 	}
-	return k.take(in, out, op.Attrs)
+	return k.Take(in, out, op.Attrs)
 }
 
 // Lower decides how every op of a graph is computed.
 func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
-	return lower(g, d.ops, d.pool.Threads())
+	return lower(g, d.registry, d.pool.Threads())
 }
 
 type memory struct {
@@ -103,6 +110,27 @@ func (d *Device) alloc(bytes int64, purpose hostmem.Purpose) (device.Memory, err
 	}
 	d.used.Add(bytes)
 	return &memory{buf: buf, d: d}, nil
+}
+
+// AllocRoom implements device.RoomAllocator.
+func (d *Device) AllocRoom(bytes, most int64) (device.Memory, error) {
+	buf, err := hostmem.AllocRoom(bytes, most, hostmem.Activations)
+	if err != nil {
+		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
+	}
+	d.used.Add(bytes)
+	return &memory{buf: buf, d: d}, nil
+}
+
+// Resize implements device.RoomAllocator.
+func (d *Device) Resize(m device.Memory, bytes int64) bool {
+	own := m.(*memory)
+	before := own.Bytes()
+	if own.freed.Load() || !own.buf.Resize(bytes) {
+		return false
+	}
+	d.used.Add(bytes - before)
+	return true
 }
 
 // Bytes returns the size.
@@ -158,7 +186,7 @@ func (s *stream) CopyIn(dst device.Region, src []byte) error {
 	if int64(len(src)) > dst.Bytes {
 		return fmt.Errorf("%d bytes do not go into %d", len(src), dst.Bytes)
 	}
-	s.d.pool.copy(regionBytes(dst), src)
+	s.d.pool.Copy(regionBytes(dst), src)
 	return nil
 }
 
@@ -166,14 +194,14 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 	if int64(len(dst)) > src.Bytes {
 		return fmt.Errorf("%d bytes are not in %d", len(dst), src.Bytes)
 	}
-	s.d.pool.copy(dst, regionBytes(src))
+	s.d.pool.Copy(dst, regionBytes(src))
 	return nil
 }
 
 // Run computes an op.
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
-	c := newCall()
-	c.in, c.out, c.meanwhile, c.lender = appendViews(c.in, l.In), appendViews(c.out, l.Out), s.meanwhile, l.Lender
+	c := ops.NewCall()
+	c.In, c.Out, c.Meanwhile, c.Lender = appendViews(c.In, l.In), appendViews(c.Out, l.Out), s.meanwhile, l.Lender
 	return s.d.run(ctx, &l.Op, c, regionBytes(l.Work))
 }
 
@@ -191,64 +219,38 @@ func (d *Device) Pack(ctx context.Context, op *graph.Op, p graph.Pack, raw Opera
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	k, err := lookup(d.ops, op.Kind)
+	k, err := lookup(d.registry, op.Kind)
 	if err != nil {
 		return err
 	}
-	if k.pack == nil {
+	if k.Pack == nil {
 		return fmt.Errorf("BUG: %s has no packed operands", op.Kind)
 	}
-	return k.pack(d.pool, op.Attrs, p, view{data: raw.Bytes, dtype: raw.DType, layout: raw.Layout}, dst)
+	return k.Pack(d.pool, op.Attrs, p, ops.View{Data: raw.Bytes, DType: raw.DType, Layout: raw.Layout}, dst)
 }
 
 // run computes an op over the memory of a call's operands, which it ends the use of. Where ctx is done it returns within a
 // part of the op's work, and what the results hold is undefined.
-func (d *Device) run(ctx context.Context, op *graph.Op, c *call, work []byte) (err error) {
-	defer func() {
-		c.free()
-		if done := ctx.Err(); done != nil {
-			switch v := recover().(type) {
-			case nil: // it had come to its end
-			case stopped:
-				err = done
-			default:
-				if !isStopped(v) {
-					panic(v)
-				}
-				err = done // within a part
-			}
-		}
-	}()
+func (d *Device) run(ctx context.Context, op *graph.Op, c *ops.Call, work []byte) (err error) {
+	defer ops.Recover(ctx, &err)
+	defer c.Free()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	k, err := lookup(d.ops, op.Kind)
+	k, err := lookup(d.registry, op.Kind)
 	if err != nil {
 		return err
 	}
-	c.own = d.pool.with(ctx, c.meanwhile)
-	c.ctx, c.attrs, c.work, c.pool = ctx, op.Attrs, work, &c.own
-	return k.run(c)
+	c.Own = d.pool.With(ctx, c.Meanwhile)
+	c.Ctx, c.Attrs, c.Work, c.Pool = ctx, op.Attrs, work, &c.Own
+	return k.Run(c)
 }
 
-// calls are calls that nobody uses.
-var calls = sync.Pool{New: func() any { return new(call) }}
-
-// newCall returns a call without operands; free ends its use.
-func newCall() *call { return calls.Get().(*call) }
-
-func (c *call) free() {
-	clear(c.in)
-	clear(c.out)
-	*c = call{in: c.in[:0], out: c.out[:0]}
-	calls.Put(c)
-}
-
-func appendViews(vs []view, args []device.Argument) []view {
+func appendViews(vs []ops.View, args []device.Argument) []ops.View {
 	for _, a := range args {
-		v := view{}
+		v := ops.View{}
 		if a.Operand.Value != graph.NoValue {
-			v = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout, packed: a.Packed}
+			v = ops.View{Data: regionBytes(a.Region), DType: a.Spec.DType, Layout: a.Operand.Layout, Packed: a.Packed}
 		}
 		vs = append(vs, v)
 	}
@@ -267,12 +269,12 @@ type Operand struct {
 // Compute runs an op over the host's memory, for devices that compute with the CPU's kernels. Work is as large as the
 // lowered step says.
 func (d *Device) Compute(ctx context.Context, op *graph.Op, in, out []Operand, work []byte) error {
-	c := newCall()
+	c := ops.NewCall()
 	for _, o := range in {
-		c.in = append(c.in, view{data: o.Bytes, dtype: o.DType, layout: o.Layout, packed: o.Packed})
+		c.In = append(c.In, ops.View{Data: o.Bytes, DType: o.DType, Layout: o.Layout, Packed: o.Packed})
 	}
 	for _, o := range out {
-		c.out = append(c.out, view{data: o.Bytes, dtype: o.DType, layout: o.Layout, packed: o.Packed})
+		c.Out = append(c.Out, ops.View{Data: o.Bytes, DType: o.DType, Layout: o.Layout, Packed: o.Packed})
 	}
 	return d.run(ctx, op, c, work)
 }

@@ -3,8 +3,11 @@ package cpu
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
+	goruntime "runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/optimem/optimem/device"
@@ -254,4 +257,72 @@ func TestPanicsOfStoppedOps(t *testing.T) {
 func TestStreamCopies(t *testing.T) {
 	d, _ := newDevice(t, graph.Standard())
 	devicetest.Copies(t, d)
+}
+
+// TestGuess: a device that nobody measured is guessed to do in a second what its threads do.
+func TestGuess(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(2))
+	guess := func(threads int) (flops, bytes float64) {
+		d := New(threads, graph.Standard())
+		defer d.Close()
+		return d.Guess()
+	}
+	flops, bytes := guess(1)
+	if flops2, bytes2 := guess(2); flops < goFLOPs || bytes <= 0 || flops2 != 2*flops || bytes2 != 2*bytes {
+		t.Errorf("one thread does %g operations and reads %g bytes, two %g and %g", flops, bytes, flops2, bytes2)
+	}
+	if flops3, _ := guess(3); flops3 != 2*flops {
+		t.Errorf("three threads on two processors do %g operations, one %g", flops3, flops)
+	}
+}
+
+// An expiring context is done once it was asked so many times.
+type expiring struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (e *expiring) Done() <-chan struct{} { return make(chan struct{}) }
+
+func (e *expiring) Err() error {
+	if e.left.Add(-1) >= 0 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// TestStoppedOp: an op ends with its context's error in the middle of its work.
+func TestStoppedOp(t *testing.T) {
+	for _, threads := range []int{1, 2} {
+		d := New(threads, graph.Standard())
+		ctx := &expiring{Context: context.Background()}
+		ctx.left.Store(2)
+		const rows, n = 256, 1024
+		operand := func(rows, columns int) Operand {
+			return Operand{Bytes: make([]byte, 4*rows*columns), DType: tensor.Float32, Layout: tensor.Contiguous(rows, columns)}
+		}
+		x, w, y := operand(rows, n), operand(n, n), operand(rows, n)
+		op := graph.Op{Kind: "linear"}
+		specs := func(list ...Operand) (s []graph.Spec) {
+			for _, o := range list {
+				s = append(s, graph.Spec{DType: o.DType, Shape: o.Layout.Shape})
+			}
+			return s
+		}
+		k, err := lookup(d.registry, op.Kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := make([]byte, k.ThreadsWorkBytes(threads, specs(x, w), specs(y), nil))
+		err = d.Compute(ctx, &op, []Operand{x, w}, []Operand{y}, work)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%d threads: %v", threads, err)
+		}
+		if err := d.Compute(t.Context(), &op, []Operand{x, w}, []Operand{y}, work); err != nil {
+			t.Errorf("%d threads, afterwards: %v", threads, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/internal/cpu/elementwise"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
@@ -16,7 +18,7 @@ type epilogue struct {
 	// scale and shift are the batch norm of each output channel, nil for none.
 	scale, shift []float32
 	// residual is added; absent for none.
-	residual view
+	residual ops.View
 	// act is the activation, nil for none.
 	act func(dst []float32, in [][]float32)
 }
@@ -33,7 +35,7 @@ func epilogueSupports(in, out []graph.Spec, a graph.Attrs) error {
 type activation struct {
 	loop func(dst []float32, in [][]float32)
 	// op is the same for kernels, if vector says that they have it.
-	op     vectorOp
+	op     elementwise.VectorOp
 	vector bool
 }
 
@@ -44,10 +46,10 @@ func activationOf(a graph.Attrs) *activation {
 		return nil
 	}
 	key := activationKey{name, math.Float64bits(a.Float("act_a")), math.Float64bits(a.Float("act_b"))}
-	return activations.get(key, func() *activation {
+	return activations.Get(key, func() *activation {
 		kind, attrs := graph.Activation(a)
-		act := &activation{loop: elementwiseKernels[kind].loops(attrs, tensor.Float32).f32}
-		if of := vectorOps[kind]; of != nil {
+		act := &activation{loop: elementwise.SingleLoop(kind, attrs)}
+		if of := elementwise.VectorOps[kind]; of != nil {
 			act.op, act.vector = of(attrs)
 		}
 		return act
@@ -69,7 +71,7 @@ type activationKey struct {
 }
 
 // activations has those that were made.
-var activations = newMemo[activationKey, *activation]()
+var activations = ops.NewMemo[activationKey, *activation]()
 
 // applyLoop computes a loop of one operand in place.
 func applyLoop(loop func(dst []float32, in [][]float32), x []float32) {
@@ -80,54 +82,46 @@ func applyLoop(loop func(dst []float32, in [][]float32), x []float32) {
 	tasks.Give(in)
 }
 
-// operand returns an optional operand of a call.
-func (c *call) operand(i int) view {
-	if i >= len(c.in) {
-		return view{}
-	}
-	return c.in[i]
-}
-
 // convEpilogueBytes is the scratch that a conv's epilogue takes.
 func convEpilogueBytes(in, out []graph.Spec) int64 {
 	if len(in) > 3 && in[3].DType != tensor.Invalid {
-		return scratchBytes(4, out[0].Shape[1], out[0].Shape[1])
+		return ops.ScratchBytes(4, out[0].Shape[1], out[0].Shape[1])
 	}
 	return 0
 }
 
 // convEpilogue reads the epilogue of a conv, and reports whether there is one. The scale and shift of a batch norm are in
 // work.
-func convEpilogue(c *call, work *scratch) (e epilogue, ok bool) {
-	e = epilogue{residual: c.operand(7), act: activationLoop(c.attrs)}
-	if w := c.operand(3); !w.absent() {
-		n := c.out[0].shape()[1]
-		e.scale, e.shift = takeReal[float32](work, n), takeReal[float32](work, n)
-		normScales(e.scale, e.shift, w, c.in[4], c.in[5], c.in[6], c.attrs.Float("eps"))
+func convEpilogue(c *ops.Call, work *ops.Scratch) (e epilogue, ok bool) {
+	e = epilogue{residual: c.Operand(7), act: activationLoop(c.Attrs)}
+	if w := c.Operand(3); !w.Absent() {
+		n := c.Out[0].Shape()[1]
+		e.scale, e.shift = ops.TakeReal[float32](work, n), ops.TakeReal[float32](work, n)
+		normScales(e.scale, e.shift, w, c.In[4], c.In[5], c.In[6], c.Attrs.Float("eps"))
 		return e, true
 	}
-	return e, !e.residual.absent() || e.act != nil
+	return e, !e.residual.Absent() || e.act != nil
 }
 
 // normScales: scale = w/√(var+eps), shift = b − mean·scale: what a batch norm does to each channel. A weight that is absent
 // is 1, a bias 0.
-func normScales(scale, shift []float32, w, b, mean, variance view, eps float64) {
+func normScales(scale, shift []float32, w, b, mean, variance ops.View, eps float64) {
 	var rows [4][]float32
 	plain := true
-	for i, v := range [4]view{w, b, mean, variance} {
-		if plain = plain && !v.absent() && v.layout.Strides[0] == 1; plain {
-			rows[i] = elements[float32](v)[v.layout.Offset:]
+	for i, v := range [4]ops.View{w, b, mean, variance} {
+		if plain = plain && !v.Absent() && v.Layout.Strides[0] == 1; plain {
+			rows[i] = ops.Elements[float32](v)[v.Layout.Offset:]
 		}
 	}
 	if plain {
 		blocked.NormScales(scale, shift, rows[0], rows[1], rows[2], rows[3], eps)
 		return
 	}
-	at := func(v view, i int, absent float64) float64 {
-		if v.absent() {
+	at := func(v ops.View, i int, absent float64) float64 {
+		if v.Absent() {
 			return absent
 		}
-		return float64(elements[float32](v)[v.layout.Offset+i*v.layout.Strides[0]])
+		return float64(ops.Elements[float32](v)[v.Layout.Offset+i*v.Layout.Strides[0]])
 	}
 	for i := range scale {
 		s := at(w, i, 1) / math.Sqrt(at(variance, i, 0)+eps)
@@ -152,11 +146,11 @@ func (e *epilogue) finish(dst []float32, at, channel int) {
 
 // add adds the residual to results whose first is number at in the result's order.
 func (e *epilogue) add(dst []float32, at int) {
-	if e.residual.absent() {
+	if e.residual.Absent() {
 		return
 	}
-	src := elements[float32](e.residual)
-	linesOf(e.residual.layout, at, at+len(dst), func(i, first, stride, n int) {
+	src := ops.Elements[float32](e.residual)
+	ops.LinesOf(e.residual.Layout, at, at+len(dst), func(i, first, stride, n int) {
 		line := dst[i-at:][:n]
 		for k := range line {
 			line[k] += src[first+k*stride]
@@ -165,7 +159,7 @@ func (e *epilogue) add(dst []float32, at int) {
 }
 
 // planes applies an epilogue to the planes of some channels of an image, by all threads where there is a pool.
-func (e *epilogue) planes(p *Pool, out view, image, channel, channels, pixels int) {
+func (e *epilogue) planes(p *ops.Pool, out ops.View, image, channel, channels, pixels int) {
 	t := endPlanes{epilogue: *e, out: out, image: image, channel: channel, pixels: pixels}
 	if p == nil {
 		t.Run(0, channels)
@@ -177,17 +171,17 @@ func (e *epilogue) planes(p *Pool, out view, image, channel, channels, pixels in
 // endPlanes is the task of epilogue.planes: a part is some channels from channel on.
 type endPlanes struct {
 	epilogue
-	out                    view
+	out                    ops.View
 	image, channel, pixels int
 }
 
 // Run implements Task.
 func (t *endPlanes) Run(from, to int) {
-	all := elements[float32](t.out)[t.out.layout.Offset:]
+	all := ops.Elements[float32](t.out)[t.out.Layout.Offset:]
 	for o := from; o < to; o++ {
-		at := (t.image*t.out.shape()[1] + t.channel + o) * t.pixels
-		for first := 0; first < t.pixels; first += blockElements {
-			n := min(blockElements, t.pixels-first)
+		at := (t.image*t.out.Shape()[1] + t.channel + o) * t.pixels
+		for first := 0; first < t.pixels; first += ops.BlockElements {
+			n := min(ops.BlockElements, t.pixels-first)
 			t.finish(all[at+first:][:n], at+first, t.channel+o)
 		}
 	}

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // noise returns numbers of about one, in a shape.
 func noise(r *rand.Rand, shape ...int) *tensor.Tensor {
-	x := make([]float32, volume(shape))
+	x := make([]float32, ops.Volume(shape))
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
 	}
@@ -29,7 +30,7 @@ func turned(r *rand.Rand, shape ...int) *tensor.Tensor {
 }
 
 // numbersOf returns the elements of a tensor in the order of its memory.
-func numbersOf(t *tensor.Tensor) []float32 { return elements[float32](view{data: t.Data}) }
+func numbersOf(t *tensor.Tensor) []float32 { return ops.Elements[float32](ops.View{Data: t.Data}) }
 
 // single computes an op with one result on one thread.
 func single(t *testing.T, kind graph.Kind, a graph.Attrs, in ...*tensor.Tensor) *tensor.Tensor {
@@ -156,7 +157,7 @@ func TestChain(t *testing.T) {
 		column.Layout = tensor.Layout{Shape: shape, Strides: []int{0, 1, 0}}
 		scalar := noise(r)
 		scalar.Layout = tensor.Layout{Shape: shape, Strides: []int{0, 0, 0}}
-		condition := &tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(shape...), Data: make([]byte, volume(shape))}
+		condition := &tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(shape...), Data: make([]byte, ops.Volume(shape))}
 		for i := range condition.Data {
 			condition.Data[i] = byte(r.IntN(2))
 		}

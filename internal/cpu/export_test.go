@@ -10,7 +10,7 @@ import (
 func KindsInPlace() []graph.Kind {
 	var list []graph.Kind
 	for kind, k := range kernels {
-		if k.inPlace != nil {
+		if k.InPlace != nil {
 			list = append(list, kind)
 		}
 	}

@@ -6,12 +6,10 @@ import (
 	"unsafe"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
-
-// A real is a type that products of matrices are computed in.
-type real interface{ float32 | float64 }
 
 // Sums over k run in order within a block of blockK and the blocks' sums are added in order, so results depend on nothing
 // else: not on the threads, on where in the matrix a row or column stands, or on how a factor lies in memory.
@@ -27,7 +25,7 @@ const (
 
 // A panelSource gives one factor of a product in the order that gemm reads it. A line is a row of the left factor or a
 // column of the right one.
-type panelSource[T real] interface {
+type panelSource[T ops.Real] interface {
 	// pack writes the elements [k0, k1) of the lines [from, to) to dst, in groups of width lines: element k of line l
 	// goes to dst[(l-from)/width·depth·width + (k-k0)·width + (l-from)%width], where depth is k1-k0 rounded up to a
 	// multiple of unroll. All other elements of the groups are set to zero. from is a multiple of width, and there are at
@@ -36,7 +34,7 @@ type panelSource[T real] interface {
 }
 
 // gemmOptions are what gemm does besides a product. At most one of the first three is set.
-type gemmOptions[T real] struct {
+type gemmOptions[T ops.Real] struct {
 	// rowBias and columnBias are added to the rows' or columns' elements.
 	rowBias, columnBias []T
 	// add adds to what c holds instead of replacing it.
@@ -44,7 +42,7 @@ type gemmOptions[T real] struct {
 	// ending is what is done to complete sums.
 	ending ending[T]
 	// half is where the result goes, rounded, row by row from element halfAt on; absent where it goes to c.
-	half   view
+	half   ops.View
 	halfAt int
 }
 
@@ -57,7 +55,7 @@ type gemmOptions[T real] struct {
 //
 // work has the size that gemmWork gives and a multiple of 8 as address. With a nil pool the work is done by the
 // caller's goroutine alone, with the same results.
-func gemm[T real](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o gemmOptions[T], work []byte) {
+func gemm[T ops.Real](p *ops.Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o gemmOptions[T], work []byte) {
 	if m == 0 || n == 0 {
 		return
 	}
@@ -85,8 +83,6 @@ func gemmWorkOn(threads, m, n, k, size int, half bool) int64 {
 	g.lanes = min(g.lanes, threads)
 	return g.workBytes()
 }
-
-func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
 // A gemmCut is how a product is cut, by its sizes alone.
 type gemmCut struct {
@@ -123,7 +119,7 @@ func cutGemm(m, n, k, size int, half bool) gemmCut {
 	m, n, k = max(m, 1), max(n, 1), max(k, 1)
 	var g gemmCut
 	// The pitch is odd in cache lines: rows of a tile do not compete for the same places.
-	g.pitch = roundUp(min(k, blockK), 16) + 16
+	g.pitch = ops.RoundUp(min(k, blockK), 16) + 16
 	blocks := max(1, (k+blockK-1)/blockK)
 	if half { // sums stay with their part, which takes all of the depth
 		g.rows = min(m, max(1, min(halfRows, leftMost/(blocks*g.pitch*size))))
@@ -133,7 +129,7 @@ func cutGemm(m, n, k, size int, half bool) gemmCut {
 		g.depth = max(1, leftMost/(g.rows*g.pitch*size)) * blockK
 		g.depth = min(g.depth, k)
 	}
-	g.leftBytes = roundUp(g.rows*((g.depth+blockK-1)/blockK)*g.pitch*size, 64)
+	g.leftBytes = ops.RoundUp(g.rows*((g.depth+blockK-1)/blockK)*g.pitch*size, 64)
 
 	strips := (n + stripColumns - 1) / stripColumns
 	g.strips = min(groupStrips, strips)
@@ -162,11 +158,11 @@ func cutGemm(m, n, k, size int, half bool) gemmCut {
 	if g.rows <= 16 {
 		packed = 1
 	}
-	g.panels = packed * stripColumns * roundUp(min(k, blockK), unroll)
+	g.panels = packed * stripColumns * ops.RoundUp(min(k, blockK), unroll)
 	if half {
 		g.sums = g.partRows * min(groupStrips, g.strips) * stripColumns
 	}
-	g.laneBytes = roundUp((edgeElements+g.panels+g.sums)*size, 64)
+	g.laneBytes = ops.RoundUp((edgeElements+g.panels+g.sums)*size, 64)
 	g.lanes = max(1, min(parts, mostLanes, lanesMost/g.laneBytes))
 	if m <= simd.FewRows && size == 4 {
 		g.rowsBytes = cutRows(m, n, k, half).workBytes()
@@ -179,7 +175,7 @@ func (g gemmCut) workBytes() int64 {
 }
 
 // A gemmCall is a product being computed. It is a task whose parts are lanes.
-type gemmCall[T real] struct {
+type gemmCall[T ops.Real] struct {
 	m, n, k     int
 	a, b        panelSource[T]
 	left, right matrix[T] // what a and b are, where they are matrices
@@ -226,14 +222,14 @@ const (
 // Calls are kept for later ones, so that products allocate nothing.
 var gemmCalls32, gemmCalls64 sync.Pool
 
-func gemmCalls[T real]() *sync.Pool {
-	if realDType[T]() == tensor.Float64 {
+func gemmCalls[T ops.Real]() *sync.Pool {
+	if ops.RealDType[T]() == tensor.Float64 {
 		return &gemmCalls64
 	}
 	return &gemmCalls32
 }
 
-func takeGemm[T real]() *gemmCall[T] {
+func takeGemm[T ops.Real]() *gemmCall[T] {
 	if g, ok := gemmCalls[T]().Get().(*gemmCall[T]); ok {
 		return g
 	}
@@ -247,23 +243,23 @@ func (g *gemmCall[T]) release() {
 }
 
 // setOf returns the vector kernels that a pool computes with.
-func setOf(p *Pool) *simd.Set {
+func setOf(p *ops.Pool) *simd.Set {
 	if p == nil {
 		return simd.Best()
 	}
-	return p.set
+	return p.Set
 }
 
 // run computes the product, whose sizes, factors, options, scratch and set are given.
-func (g *gemmCall[T]) run(p *Pool) {
-	if realDType[T]() == tensor.Float64 {
+func (g *gemmCall[T]) run(p *ops.Pool) {
+	if ops.RealDType[T]() == tensor.Float64 {
 		g.set = nil
 	}
 	if g.k == 0 {
 		g.empty()
 		return
 	}
-	half := !g.o.half.absent()
+	half := !g.o.half.Absent()
 	g.gemmCut = cutGemm(g.m, g.n, g.k, int(unsafe.Sizeof(*new(T))), half)
 	if have := len(g.work) - 64 - g.leftBytes; have < g.lanes*g.laneBytes {
 		g.lanes = have / g.laneBytes
@@ -323,19 +319,19 @@ func (g *gemmCall[T]) alignWork() {
 
 // empty is the product of depth 0.
 func (g *gemmCall[T]) empty() {
-	room := tasks.Take[[chunk]T]()
+	room := tasks.Take[[ops.Chunk]T]()
 	for i := range g.m {
-		for j := 0; j < g.n; j += chunk {
-			line := room[:min(chunk, g.n-j)]
-			if g.o.half.absent() {
+		for j := 0; j < g.n; j += ops.Chunk {
+			line := room[:min(ops.Chunk, g.n-j)]
+			if g.o.half.Absent() {
 				line = g.c[i*g.ldc+j:][:len(line)]
 			}
 			for k := range line {
 				line[k] = g.o.first(line[k], i, j+k)
 			}
 			g.finish(0, completeSums[T]{row: i, rows: 1, j: j, width: len(line), c: line, ldc: len(line)}, nil)
-			if !g.o.half.absent() {
-				storeReal(g.o.half, g.o.halfAt+i*g.n+j, line)
+			if !g.o.half.Absent() {
+				ops.StoreReal(g.o.half, g.o.halfAt+i*g.n+j, line)
 			}
 		}
 	}
@@ -356,16 +352,16 @@ func (o *gemmOptions[T]) first(old T, i, j int) T {
 }
 
 // A leftPacker is a call as the task of packing rows of its left factor.
-type leftPacker[T real] gemmCall[T]
+type leftPacker[T ops.Real] gemmCall[T]
 
-func (g *gemmCall[T]) packLeft(p *Pool) {
+func (g *gemmCall[T]) packLeft(p *ops.Pool) {
 	const each = 1 << 15 // elements
-	g.leftPack = elements[T](view{data: g.work[:g.leftBytes]})
+	g.leftPack = ops.Elements[T](ops.View{Data: g.work[:g.leftBytes]})
 	if p == nil {
 		(*leftPacker[T])(g).Run(0, g.rows)
 		return
 	}
-	p.Do(g.rows, roundUp(max(1, each/(g.k1-g.k0)), 8), (*leftPacker[T])(g))
+	p.Do(g.rows, ops.RoundUp(max(1, each/(g.k1-g.k0)), 8), (*leftPacker[T])(g))
 }
 
 // Run packs rows.

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"encoding/binary"
+	"strings"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
@@ -88,6 +89,9 @@ type turning struct {
 	dst                   []float32
 
 	turn simd.Turn
+	// words is where codes go as words, as those of some of the lines that are computed with, instead of numbers to dst.
+	words []byte
+	nth   int
 	// d has scales of blocks, then minima; groups those of groups within a block; small and codes are room for bytes that are
 	// made of a block: scales, and codes.
 	d      [2 * 8 * simd.TurnedLines]float32
@@ -103,6 +107,10 @@ func (x *turning) run(t simd.Turn) {
 		t.Stride = x.stride
 	}
 	x.turn = t
+	if x.words != nil {
+		x.set.Words(&x.turn, x.nth, x.words, x.codes[:])
+		return
+	}
 	x.set.Turn(&x.turn)
 	x.turn = simd.Turn{}
 }
@@ -214,4 +222,15 @@ func (x *turning) iq4xs() {
 	}
 	x.set.Turn(&x.turn)
 	x.run(simd.Turn{Steps: 8, Pieces: 1, Src: x.src[8:], Scales: x.groups[:], Table: &tableIQ4})
+}
+
+// roundOf returns what numbers of an encoding that turns has are rounded to.
+func roundOf(e *encoded.Encoding) simd.Element {
+	switch {
+	case strings.HasSuffix(e.Name, " float16"):
+		return simd.Float16
+	case strings.HasSuffix(e.Name, " bfloat16"):
+		return simd.BFloat16
+	}
+	return simd.Float32
 }

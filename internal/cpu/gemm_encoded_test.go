@@ -1,3 +1,5 @@
+//go:build unix
+
 package cpu
 
 import (
@@ -6,8 +8,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -24,7 +28,7 @@ func randomBlocks(rng *rand.Rand, e *encoded.Encoding, rows, n int) []byte {
 // TestEncodedLinear: a linear of blocks has the bits of the linear of their numbers, for every encoding, any number of rows, with
 // the kernels of every processor.
 func TestEncodedLinear(t *testing.T) {
-	sizes := [][3]int{{1, 53, 1}, {1, 64, 2}, {3, 16, 3}, {9, 33, 1}, {40, 50, 2}}
+	sizes := [][3]int{{1, 53, 1}, {2, 64, 2}, {3, 40, 3}, {9, 33, 1}, {4, 16, 2}, {40, 50, 2}}
 	if testing.Short() {
 		sizes = sizes[:3]
 	}
@@ -47,7 +51,7 @@ func TestEncodedLinear(t *testing.T) {
 	}
 }
 
-func checkEncodedLinear(t *testing.T, pool *Pool, rng *rand.Rand, e *encoded.Encoding, m, n, k int) {
+func checkEncodedLinear(t *testing.T, pool *ops.Pool, rng *rand.Rand, e *encoded.Encoding, m, n, k int) {
 	t.Helper()
 	x := make([]float32, m*k)
 	for i := range x {
@@ -66,7 +70,7 @@ func checkEncodedLinear(t *testing.T, pool *Pool, rng *rand.Rand, e *encoded.Enc
 	weights.Layout = tensor.Layout{Shape: tensor.Shape{n, k}, Strides: []int{k, 1}, Offset: k}
 	codes.Layout = tensor.Layout{Shape: tensor.Shape{n, rowBytes}, Strides: []int{rowBytes, 1}, Offset: rowBytes}
 	for _, attrs := range []graph.Attrs{{}, {"act": "relu"}, {"precision": "bf16"}} {
-		if attrs["precision"] != nil && (pool.set == nil || !pool.set.HasUnit()) {
+		if attrs["precision"] != nil && (pool.Set == nil || !pool.Set.HasUnit()) {
 			continue
 		}
 		want, err := Compute(t.Context(), pool, graph.Standard(), "linear", attrs, left, weights, add)
@@ -84,9 +88,57 @@ func checkEncodedLinear(t *testing.T, pool *Pool, rng *rand.Rand, e *encoded.Enc
 	}
 }
 
+// TestEncodedRows: rows of a product of blocks have the bits that they have beside others, on any number of threads, with sums
+// that are added to, and where blocks end with the memory.
+func TestEncodedRows(t *testing.T) {
+	const n, most = 83, 8
+	for _, threads := range []int{1, 2, 3, 4} {
+		for name, pool := range poolsOfSets(t, threads) {
+			for _, e := range slices.Concat(encoded.All(), encoded.Own()) {
+				if turns[e.Name] == nil || testing.Short() && threads%2 == 0 {
+					continue
+				}
+				rng := rand.New(rand.NewPCG(uint64(e.ID), uint64(threads)))
+				k := 9 * 32
+				if e.Elements > 32 {
+					k = 3 * int(e.Elements)
+				}
+				rowBytes, _ := e.BlockBytes(k)
+				x, residual := strided(rng, tensor.Float32, most, k), strided(rng, tensor.Float32, most, n)
+				codes := tensor.Of(randomBlocks(rng, e, n, k), n, rowBytes)
+				w := guardedView(t, ops.View{Data: codes.Data, DType: codes.DType, Layout: codes.Layout})
+				bias := strided(rng, tensor.Float32, n)
+				attrs := graph.Attrs{graph.EncodingAttr: e.Name}
+				for _, add := range []bool{false, true} {
+					compute := func(rows int) []byte {
+						in := []ops.View{firstRows(x, rows), w, bias}
+						if add {
+							in = append(in, firstRows(residual, rows))
+						}
+						return runKind(t, pool, "linear", attrs, emptyView(tensor.Float32, rows, n), in...).Data
+					}
+					want := compute(most)
+					for rows := 1; rows < most; rows++ {
+						if got := compute(rows); !bytes.Equal(got, want[:4*n*rows]) {
+							t.Errorf("%s, %d threads, %s: %d rows of %d have other bits", name, threads, e.Name, rows, most)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// firstRows returns the first rows of a view.
+func firstRows(v ops.View, rows int) ops.View {
+	v.Layout.Shape = slices.Clone(v.Layout.Shape)
+	v.Layout.Shape[0] = rows
+	return v
+}
+
 // TestDecode: rows of blocks are their numbers, also where bytes lie apart.
 func TestDecode(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	for _, e := range encoded.All() {
 		if !e.Readable() || e.Elements == 1 {
@@ -116,27 +168,44 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// BenchmarkEncodedLinear is one row by 4096×4096; bytes are those of blocks.
+// BenchmarkEncodedLinear is rows by 4096 columns of depth 2048; bytes are those of blocks. Beside means it gives the shortest run.
 func BenchmarkEncodedLinear(b *testing.B) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
-	const n = 4096
+	const n, k = 4096, 2048
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, name := range []string{"Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "Q5_0"} {
-		for _, m := range []int{1, 64} {
+	for _, name := range []string{
+		"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "INT4/128 float16",
+	} {
+		for _, m := range []int{1, 4, 64} {
 			b.Run(fmt.Sprintf("%s/%d", name, m), func(b *testing.B) {
-				e, _ := encoded.ByName(name)
-				rowBytes, _ := e.BlockBytes(n)
-				x := tensor.Of(make([]float32, m*n), m, n)
-				w := tensor.Of(randomBlocks(rng, e, n, n), n, rowBytes)
+				e := encodingOf(b, name)
+				rowBytes, _ := e.BlockBytes(k)
+				x := tensor.Of(make([]float32, m*k), m, k)
+				w := tensor.Of(randomBlocks(rng, e, n, k), n, rowBytes)
 				attrs := graph.Attrs{graph.EncodingAttr: name}
 				b.SetBytes(int64(n * rowBytes))
+				least := time.Hour
 				for b.Loop() {
+					start := time.Now()
 					if _, err := Compute(b.Context(), pool, graph.Standard(), "linear", attrs, x, w); err != nil {
 						b.Fatal(err)
 					}
+					least = min(least, time.Since(start))
 				}
+				b.ReportMetric(1e3*float64(least)/(n*k), "ps/weight")
 			})
 		}
 	}
+}
+
+func encodingOf(t testing.TB, name string) *encoded.Encoding {
+	t.Helper()
+	for _, e := range slices.Concat(encoded.All(), encoded.Own()) {
+		if e.Name == name {
+			return e
+		}
+	}
+	t.Fatalf("no encoding %q", name)
+	return nil
 }

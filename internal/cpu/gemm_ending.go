@@ -2,6 +2,7 @@ package cpu
 
 import (
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -11,20 +12,20 @@ import (
 //	sum = residual[i, j] + act(scales[j]·sum + bias[j])
 //
 // The rows of addend and residual are all their dimensions but the last.
-type ending[T real] struct {
+type ending[T ops.Real] struct {
 	// scales are those of columns, nil for none, and bias is what is added then, nil for nothing.
 	scales, bias []T
 	// scaled says that alpha counts; it does where there is an addend.
 	scaled      bool
 	alpha, beta T
-	addend      view
+	addend      ops.View
 	act         *activation
-	residual    view
+	residual    ops.View
 }
 
 // any reports whether there is something to do.
 func (e *ending[T]) any() bool {
-	return e.scales != nil || e.scaled || !e.addend.absent() || e.act != nil || !e.residual.absent()
+	return e.scales != nil || e.scaled || !e.addend.Absent() || e.act != nil || !e.residual.Absent()
 }
 
 // actRows is of how many rows kernels compute activations before what comes after them: they stay in the nearest cache.
@@ -32,7 +33,7 @@ const actRows = 32
 
 // completeSums are sums of a product to which nothing is added any more: those of some rows from row on and from column
 // j on, width of each. Rows of c lie ldc apart.
-type completeSums[T real] struct {
+type completeSums[T ops.Real] struct {
 	row, rows, j, width int
 	c                   []T
 	ldc                 int
@@ -68,7 +69,7 @@ func (g *gemmCall[T]) finishRows(lane int, s *completeSums[T], room []T) {
 		for i := range rows {
 			g.scaleColumns(j, c[i*ldc:][:width])
 		}
-	case e.scaled || !e.addend.absent():
+	case e.scaled || !e.addend.Absent():
 		for i := range rows {
 			g.scaleSums(row+i, j, c[i*ldc:][:width])
 		}
@@ -78,7 +79,7 @@ func (g *gemmCall[T]) finishRows(lane int, s *completeSums[T], room []T) {
 	case e.act == nil:
 	case e.act.vector && g.set != nil:
 		op := &e.act.op
-		g.set.MapRows(op.m, rows, width, singles(c), ldc, op.p0, op.p1, op.p2)
+		g.set.MapRows(op.M, rows, width, singles(c), ldc, op.P0, op.P1, op.P2)
 	default:
 		if rows > 1 && ldc != width {
 			for i := range rows {
@@ -90,7 +91,7 @@ func (g *gemmCall[T]) finishRows(lane int, s *completeSums[T], room []T) {
 		in[0] = singles(src[:rows*width])
 		e.act.loop(in[0], in[:])
 	}
-	if e.residual.absent() {
+	if e.residual.Absent() {
 		if pitch != ldc {
 			for i := range rows {
 				copy(c[i*ldc:][:width], src[i*pitch:])
@@ -98,10 +99,10 @@ func (g *gemmCall[T]) finishRows(lane int, s *completeSums[T], room []T) {
 		}
 		return
 	}
-	lead := e.residual.layout.Leading(1)
-	stride, even := evenly(lead)
-	if even && stride >= 0 && lastStride(e.residual.layout) == 1 && g.set != nil {
-		from := elements[T](e.residual)[lead.Offset+row*stride+j:]
+	lead := e.residual.Layout.Leading(1)
+	stride, even := ops.Evenly(lead)
+	if even && stride >= 0 && ops.LastStride(e.residual.Layout) == 1 && g.set != nil {
+		from := ops.Elements[T](e.residual)[lead.Offset+row*stride+j:]
 		g.set.AddRows(rows, width, singles(c), ldc, singles(src), pitch, singles(from), stride)
 		return
 	}
@@ -141,8 +142,8 @@ func (g *gemmCall[T]) scaleColumns(j int, sums []T) {
 // scaleSums does to sums what comes before the activation.
 func (g *gemmCall[T]) scaleSums(row, j int, sums []T) {
 	e := &g.o.ending
-	if !e.addend.absent() {
-		at, stride := rowAt(e.addend.layout, row, j)
+	if !e.addend.Absent() {
+		at, stride := rowAt(e.addend.Layout, row, j)
 		scaleAndAdd(sums, e.alpha, e.beta, e.addend, at, stride)
 		return
 	}
@@ -153,8 +154,8 @@ func (g *gemmCall[T]) scaleSums(row, j int, sums []T) {
 
 // addResidual adds elements of the residual from column j on, whose row begins at an element.
 func (g *gemmCall[T]) addResidual(at, j int, to, sums []T) {
-	stride := lastStride(g.o.ending.residual.layout)
-	src := elements[T](g.o.ending.residual)[at+j*stride:]
+	stride := ops.LastStride(g.o.ending.residual.Layout)
+	src := ops.Elements[T](g.o.ending.residual)[at+j*stride:]
 	if stride == 1 && g.set != nil {
 		g.set.Map(simd.MapAdd, singles(to), singles(sums), singles(src[:len(to)]), nil, 0, 0, 0)
 		return
@@ -166,6 +167,6 @@ func (g *gemmCall[T]) addResidual(at, j int, to, sums []T) {
 
 // rowAt returns where element j of a row lies, and the elements to the next.
 func rowAt(l tensor.Layout, row, j int) (at, stride int) {
-	stride = lastStride(l)
+	stride = ops.LastStride(l)
 	return l.Leading(1).OffsetOf(row) + j*stride, stride
 }

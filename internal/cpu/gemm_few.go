@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,6 +23,9 @@ func (g *gemmCall[T]) fewWidth() int {
 		return g.columns * g.set.FewPanels(g.element, g.m)
 	}
 	m := &g.right
+	if g.takesCodes() {
+		return g.columns
+	}
 	e, ok := acrossElement(m.dtype)
 	if !ok || m.rounded || g.b != panelSource[T](m) || m.step != 1 || m.line < 0 || len(m.rows.Shape) > 0 {
 		return 0
@@ -36,7 +40,7 @@ func (g *gemmCall[T]) fewWidth() int {
 // they are written over does not go into them, nor what they read.
 func (g *gemmCall[T]) again() bool {
 	return g.source == rightPacked && g.gemmCut.depth >= g.k && !g.o.add &&
-		g.o.ending.residual.absent() && g.o.ending.addend.absent()
+		g.o.ending.residual.Absent() && g.o.ending.addend.Absent()
 }
 
 // acrossElement returns what a dtype is to kernels that turn columns in registers.
@@ -54,6 +58,10 @@ func acrossElement(d tensor.DType) (simd.Element, bool) {
 
 // few adds the products of all blocks of the depth to the columns [j0, j1), which are as many as fewWidth says.
 func (p *gemmPart[T]) few() {
+	if p.right.encoding != nil {
+		p.fewCodes()
+		return
+	}
 	for k0 := p.k0; k0 < p.k1; k0 += blockK {
 		k1 := min(k0+blockK, p.k1)
 		left, lda := p.leftTile(p.i0, k0)
@@ -115,13 +123,13 @@ func (p *gemmPart[T]) firstMode(k0 int) (simd.Mode, []float32) {
 // fetchResidual fetches the residual of some rows of a tile, which is far away, before they are complete.
 func (p *gemmPart[T]) fetchResidual(i, rows, j, columns int) {
 	v := p.o.ending.residual
-	lead := v.layout.Leading(1)
-	stride, even := evenly(lead)
-	if !even || lastStride(v.layout) != 1 {
+	lead := v.Layout.Leading(1)
+	stride, even := ops.Evenly(lead)
+	if !even || ops.LastStride(v.Layout) != 1 {
 		return
 	}
-	size := v.dtype.Size()
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(v.data)))
+	size := v.DType.Size()
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(v.Data)))
 	at += uintptr((lead.Offset + (p.gemmCall.i0+i)*stride + j) * size)
 	simd.FetchRows(rows, at, stride*size, columns*size)
 }

@@ -1,5 +1,9 @@
 package cpu
 
+import (
+	"github.com/optimem/optimem/internal/cpu/ops"
+)
+
 // goRows and goColumns are the size of a tile in Go.
 const goRows, goColumns = 2, 4
 
@@ -17,7 +21,7 @@ func (p *gemmPart[T]) goTile(i, rows, j, columns, k0, k1 int, panel []T) {
 
 // multiplyPanels computes acc[r][s] = Σ a_r[k]·b[k][s] for two rows and a panel of 4 columns. The conversions keep
 // compilers from fusing, so that every machine computes the same bits.
-func multiplyPanels[T real](a0, a1, b []T, acc *[goRows * goColumns]T) {
+func multiplyPanels[T ops.Real](a0, a1, b []T, acc *[goRows * goColumns]T) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 T
 	a1, b = a1[:len(a0)], b[:goColumns*len(a0)]
 	for k, x0 := range a0 {
@@ -36,13 +40,13 @@ func multiplyPanels[T real](a0, a1, b []T, acc *[goRows * goColumns]T) {
 
 // skinny computes products with few rows where both factors lie along k, without packing the right one, which would
 // cost more than the product in Go. It sums in the order that tiles do.
-func (g *gemmCall[T]) skinny(p *Pool) bool {
+func (g *gemmCall[T]) skinny(p *ops.Pool) bool {
 	const few = 4
 	x, w := &g.left, &g.right
 	if g.m > few || g.a != panelSource[T](x) || g.b != panelSource[T](w) || len(x.rows.Shape) > 0 {
 		return false
 	}
-	if x.step != 1 || w.step != 1 || x.dtype != realDType[T]() || w.dtype != realDType[T]() {
+	if x.step != 1 || w.step != 1 || x.dtype != ops.RealDType[T]() || w.dtype != ops.RealDType[T]() {
 		return false
 	}
 	const each = 32
@@ -55,11 +59,11 @@ func (g *gemmCall[T]) skinny(p *Pool) bool {
 }
 
 // skinnyRows is a call as the task of computing columns.
-type skinnyRows[T real] gemmCall[T]
+type skinnyRows[T ops.Real] gemmCall[T]
 
 // Run computes columns [j0, j1).
 func (g *skinnyRows[T]) Run(j0, j1 int) {
-	left, right := elements[T](view{data: g.left.data}), elements[T](view{data: g.right.data})
+	left, right := ops.Elements[T](ops.View{Data: g.left.data}), ops.Elements[T](ops.View{Data: g.right.data})
 	for i := range g.m {
 		row := left[g.left.offset+i*g.left.line:][:g.k]
 		line := g.c[i*g.ldc:][:g.n]
@@ -80,7 +84,7 @@ func (g *skinnyRows[T]) Run(j0, j1 int) {
 }
 
 // dot returns start + Σ a[k]·b[k], block by block as gemm sums.
-func dot[T real](a, b []T, start T) T {
+func dot[T ops.Real](a, b []T, start T) T {
 	for k0 := 0; k0 < len(a); k0 += blockK {
 		x := a[k0:min(k0+blockK, len(a))]
 		y := b[k0:][:len(x)]
@@ -94,7 +98,7 @@ func dot[T real](a, b []T, start T) T {
 }
 
 // dot4 is dot for four right-hand sides.
-func dot4[T real](a, b0, b1, b2, b3 []T, start *[4]T) {
+func dot4[T ops.Real](a, b0, b1, b2, b3 []T, start *[4]T) {
 	for k0 := 0; k0 < len(a); k0 += blockK {
 		x := a[k0:min(k0+blockK, len(a))]
 		y0, y1, y2, y3 := b0[k0:][:len(x)], b1[k0:][:len(x)], b2[k0:][:len(x)], b3[k0:][:len(x)]

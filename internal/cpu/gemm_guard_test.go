@@ -3,16 +3,17 @@
 package cpu
 
 import (
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"math/rand/v2"
 	"syscall"
 	"testing"
 )
 
 // guardedView returns a copy of a view whose memory ends at any byte address before a page that may not be read.
-func guardedView(t *testing.T, v view) view {
+func guardedView(t *testing.T, v ops.View) ops.View {
 	t.Helper()
 	page := syscall.Getpagesize()
-	size := (len(v.data) + page - 1) / page * page
+	size := (len(v.Data) + page - 1) / page * page
 	all, err := syscall.Mmap(-1, 0, size+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
@@ -21,9 +22,9 @@ func guardedView(t *testing.T, v view) view {
 	if err := syscall.Mprotect(all[size:], syscall.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
-	data := all[size-len(v.data) : size : size]
-	copy(data, v.data)
-	v.data = data
+	data := all[size-len(v.Data) : size : size]
+	copy(data, v.Data)
+	v.Data = data
 	return v
 }
 
@@ -45,7 +46,7 @@ func TestProductsStayInTheirMemory(t *testing.T) {
 			packed := guardedView(t, packedView(t, pool, "linear", nil, out, x, w))
 			runInto(t, pool, "linear", nil, out, x, w, bias)
 			runInto(t, pool, "linear", nil, out, x, packed, bias)
-			if string(out.data) != string(got.data) {
+			if string(out.Data) != string(got.Data) {
 				t.Fatalf("%v %d×%d×%d: other bits at the end of the memory", d, m, n, k)
 			}
 			y := guardedView(t, strided(rng, d, 1, k, n))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -11,7 +12,7 @@ import (
 // A matrix is a strided panelSource over the memory of a tensor: element k of line l lies at offset + l·line + k·step.
 // For a row-major left factor m×k, line is k and step is 1; for a row-major right factor k×n, line is 1 and step is n,
 // and for a weight n×k that PyTorch's linear multiplies by, line is k and step is 1. Half floats become float32.
-type matrix[T real] struct {
+type matrix[T ops.Real] struct {
 	data               []byte
 	dtype              tensor.DType
 	offset, line, step int
@@ -61,7 +62,7 @@ func (m *matrix[T]) source(tiles int) (rightSource, simd.Element) {
 // inPlace reports whether a left factor of m rows is read where it lies, which is as fast unless all rows of a tile compete
 // for the same places of the cache; packing it pays off where many columns read it.
 func (m *matrix[T]) inPlace(rows, columns int) bool {
-	if m.dtype != realDType[T]() || m.rounded || m.step != 1 || len(m.rows.Shape) > 0 || m.line < 0 {
+	if m.dtype != ops.RealDType[T]() || m.rounded || m.step != 1 || len(m.rows.Shape) > 0 || m.line < 0 {
 		return false
 	}
 	const fewRows, mostColumns, page = 4, 64 * stripColumns, 1024
@@ -81,7 +82,7 @@ func (m *matrix[T]) packRows(dst []T, pitch, from, to, k0, k1 int) {
 	n, all, start := k1-k0, dst, from
 	if m.dtype == tensor.Float32 && m.set != nil && m.step != 1 && m.line == 1 && len(m.rows.Shape) == 0 {
 		// Eight of k at a time as rows.
-		src, whole := elements[float32](view{data: m.data}), (to-from)&^7
+		src, whole := ops.Elements[float32](ops.View{Data: m.data}), (to-from)&^7
 		k := 0
 		for ; k+8 <= n && whole > 0; k += 8 {
 			m.set.Transpose(whole/8, src[m.offset+from+(k0+k)*m.step:], m.step, singles(dst[k:]), pitch)
@@ -97,16 +98,16 @@ func (m *matrix[T]) packRows(dst []T, pitch, from, to, k0, k1 int) {
 		line := dst[(l-from)*pitch:][:n]
 		at := m.lineAt(l) + k0*m.step
 		switch {
-		case m.step == 1 && m.dtype == realDType[T]():
-			copy(line, elements[T](view{data: m.data})[at:])
-		case m.step == 1 && m.set != nil && isHalf(m.dtype):
+		case m.step == 1 && m.dtype == ops.RealDType[T]():
+			copy(line, ops.Elements[T](ops.View{Data: m.data})[at:])
+		case m.step == 1 && m.set != nil && ops.IsHalf(m.dtype):
 			e, _ := elementOf(m.dtype)
 			whole := n / m.set.Columns
 			m.set.Widen(e, whole, m.data[2*at:], 2*m.set.Columns, singles(line))
 			whole *= m.set.Columns
-			loadReal(line[whole:], view{data: m.data, dtype: m.dtype}, at+whole, 1)
+			ops.LoadReal(line[whole:], ops.View{Data: m.data, DType: m.dtype}, at+whole, 1)
 		default:
-			loadReal(line, view{data: m.data, dtype: m.dtype}, at, m.step)
+			ops.LoadReal(line, ops.View{Data: m.data, DType: m.dtype}, at, m.step)
 		}
 	}
 	for l := range to - start {
@@ -121,7 +122,7 @@ func (m *matrix[T]) packRows(dst []T, pitch, from, to, k0, k1 int) {
 //lint:ignore U1000 called through the interface, which the checker does not see for generic types
 func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	n := k1 - k0
-	depth := roundUp(n, unroll)
+	depth := ops.RoundUp(n, unroll)
 	for l := from; l < to; l += width {
 		group := dst[(l-from)*depth:][:depth*width]
 		lines := min(width, to-l)
@@ -134,13 +135,13 @@ func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 			m.set.Widen(e, n, m.data[(m.offset+l+k0*m.step)*e.Bytes():], m.step*e.Bytes(), singles(group))
 		case m.set != nil && m.step == 1 && m.line >= 0:
 			m.transpose(group, width, l, lines, k0, k1)
-		case m.line == 1 && lines == width && m.dtype == realDType[T]():
-			src := elements[T](view{data: m.data})
+		case m.line == 1 && lines == width && m.dtype == ops.RealDType[T]():
+			src := ops.Elements[T](ops.View{Data: m.data})
 			for k := range n {
 				copy(group[width*k:][:width], src[m.offset+l+(k0+k)*m.step:])
 			}
-		case width == 4 && lines == 4 && m.step == 1 && m.dtype == realDType[T]():
-			src := elements[T](view{data: m.data})
+		case width == 4 && lines == 4 && m.step == 1 && m.dtype == ops.RealDType[T]():
+			src := ops.Elements[T](ops.View{Data: m.data})
 			at := m.offset + l*m.line + k0
 			s0, s1, s2, s3 := src[at:][:n], src[at+m.line:][:n], src[at+2*m.line:][:n], src[at+3*m.line:][:n]
 			for k := range s0 {
@@ -162,7 +163,7 @@ func (m *matrix[T]) packStrided(group []T, width, l, lines, k0, k1 int) {
 		at := m.lineAt(l + r)
 		for k := k0; k < k1; k += len(room) {
 			part := room[:min(len(room), k1-k)]
-			loadReal(part, view{data: m.data, dtype: m.dtype}, at+k*m.step, m.step)
+			ops.LoadReal(part, ops.View{Data: m.data, DType: m.dtype}, at+k*m.step, m.step)
 			for i, x := range part {
 				group[(k-k0+i)*width+r] = x
 			}
@@ -180,7 +181,7 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 		var room [blockK]T
 		for r := range lines {
 			line := room[:n]
-			loadReal(line, view{data: m.data, dtype: m.dtype}, at+r*m.line, 1)
+			ops.LoadReal(line, ops.View{Data: m.data, DType: m.dtype}, at+r*m.line, 1)
 			for k, x := range line {
 				group[k*width+r] = x
 			}
@@ -191,11 +192,11 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 		r := min(r, lines-8) // the last ones together with some that are there already
 		switch e {
 		case simd.Float32:
-			m.set.Transpose(n/8, elements[float32](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
+			m.set.Transpose(n/8, ops.Elements[float32](ops.View{Data: m.data})[at+r*m.line:], m.line, to[r:], width)
 		case simd.Int8:
-			m.set.TransposeInt8(n/8, elements[int8](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
+			m.set.TransposeInt8(n/8, ops.Elements[int8](ops.View{Data: m.data})[at+r*m.line:], m.line, to[r:], width)
 		default:
-			m.set.TransposeHalf(e, n/8, elements[uint16](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
+			m.set.TransposeHalf(e, n/8, ops.Elements[uint16](ops.View{Data: m.data})[at+r*m.line:], m.line, to[r:], width)
 		}
 	}
 	if from := n &^ 7; from < n {
@@ -205,7 +206,7 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 
 // panelBytes returns the size of a right factor in panels, n columns of depth k.
 func panelBytes(n, k int, d tensor.DType) int64 {
-	return int64(roundUp(n, stripColumns)) * int64(panelDepth(k, d)) * int64(d.Size())
+	return int64(ops.RoundUp(n, stripColumns)) * int64(panelDepth(k, d)) * int64(d.Size())
 }
 
 // pairedDepth is what depths of panels of pairs are rounded up to, as matrix units take them.
@@ -214,16 +215,16 @@ const pairedDepth = 32
 // panelDepth returns the depth of panels of a factor of depth k.
 func panelDepth(k int, d tensor.DType) int {
 	if d == tensor.BFloat16 {
-		return roundUp(k, pairedDepth)
+		return ops.RoundUp(k, pairedDepth)
 	}
 	return k
 }
 
 // packPanels writes a right factor n×k in panels, rounded to bfloat16 or as it is.
-func packPanels(p *Pool, m matrix[float32], n, k int, round bool, dst []byte) {
+func packPanels(p *ops.Pool, m matrix[float32], n, k int, round bool, dst []byte) {
 	m.set = setOf(p)
 	task := &panelPacker{m: m, n: n, k: k, round: round, dst: dst}
-	p.Do(roundUp(n, stripColumns)/m.set.Columns, 1, task)
+	p.Do(ops.RoundUp(n, stripColumns)/m.set.Columns, 1, task)
 }
 
 // A panelPacker is the task of packing a matrix n×k in panels: those of set.Columns lines, one behind the other, each with
@@ -255,11 +256,11 @@ func (p *panelPacker) Run(from, to int) {
 			continue
 		}
 		if p.round {
-			p.m.roundPairs(elements[uint32](view{data: dst}), room, width, l, lines, 0, p.k)
+			p.m.roundPairs(ops.Elements[uint32](ops.View{Data: dst}), room, width, l, lines, 0, p.k)
 			continue
 		}
 		if p.m.dtype == tensor.BFloat16 {
-			p.m.packPairs(elements[uint32](view{data: dst}), width, l, lines, 0, p.k)
+			p.m.packPairs(ops.Elements[uint32](ops.View{Data: dst}), width, l, lines, 0, p.k)
 			continue
 		}
 		switch size {
@@ -267,10 +268,10 @@ func (p *panelPacker) Run(from, to int) {
 			p.bytes(dst, width, l, lines)
 			continue
 		case 2:
-			p.words(elements[uint16](view{data: dst}), width, l, lines)
+			p.words(ops.Elements[uint16](ops.View{Data: dst}), width, l, lines)
 			continue
 		}
-		group := elements[float32](view{data: dst})
+		group := ops.Elements[float32](ops.View{Data: dst})
 		switch m := &p.m; {
 		case m.line == 1 && lines == width && m.step >= 0:
 			m.set.Widen(simd.Float32, p.k, m.data[4*(m.offset+l):], 4*m.step, group)
@@ -286,7 +287,7 @@ func (p *panelPacker) Run(from, to int) {
 
 // packPairs packs elements [k0, k1) of lines of bfloat16 as pairs; dst is zero where there are no lines.
 func (m *matrix[T]) packPairs(dst []uint32, width, l, lines, k0, k1 int) {
-	src := elements[uint16](view{data: m.data})
+	src := ops.Elements[uint16](ops.View{Data: m.data})
 	at := m.offset + l*m.line + k0*m.step
 	n := k1 - k0
 	r, whole := 0, 0
@@ -317,14 +318,14 @@ func (m *matrix[T]) roundPairs(dst []uint32, room []float32, width, l, lines, k0
 		end := min(k+blockK, k1)
 		m.pack(any(room).([]T), width, l, l+lines, k, end)
 		// Packed depths are rounded up to more than pairs, with zeros.
-		m.set.PairUp(roundUp(end-k, 2), room, dst[(k-k0)/2*width:])
+		m.set.PairUp(ops.RoundUp(end-k, 2), room, dst[(k-k0)/2*width:])
 	}
 }
 
 // words packs a panel of halves.
 func (p *panelPacker) words(dst []uint16, width, l, lines int) {
 	m := &p.m
-	src := elements[uint16](view{data: m.data})
+	src := ops.Elements[uint16](ops.View{Data: m.data})
 	at := m.offset + l*m.line
 	r, whole := 0, 0
 	if m.step == 1 && m.line >= 0 {
@@ -404,7 +405,7 @@ func transposeBytes(dst []byte, ldd int, src []byte, lds int) {
 }
 
 // clearTail sets to zero what pads a group of lines: the depth that is rounded up, and lines that do not exist.
-func clearTail[T real](group []T, width, lines, n int) {
+func clearTail[T ops.Real](group []T, width, lines, n int) {
 	clear(group[n*width:])
 	if lines == width {
 		return

@@ -5,10 +5,11 @@ import (
 	"unsafe"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 )
 
 // A gemmPart is some rows and columns of a block of a product, computed by one thread.
-type gemmPart[T real] struct {
+type gemmPart[T ops.Real] struct {
 	*gemmCall[T]
 	// Rows are counted from the block's first, columns from the product's.
 	i0, i1, j0, j1 int
@@ -29,7 +30,7 @@ const tileGroup = 8
 
 // part computes rows [i0, i1) of the block and columns [j0, j1).
 func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
-	mine := elements[T](view{data: g.work[g.leftBytes+lane*g.laneBytes:][:g.laneBytes]})
+	mine := ops.Elements[T](ops.View{Data: g.work[g.leftBytes+lane*g.laneBytes:][:g.laneBytes]})
 	p := gemmPart[T]{gemmCall: g, i0: i0, i1: i1, edge: mine[:edgeElements]}
 	p.panels = mine[edgeElements:][:g.gemmCut.panels]
 	p.tiles = (i1 - i0 + g.tileRows - 1) / g.tileRows
@@ -47,7 +48,7 @@ func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
 			}
 		}
 		p.j1 = min(p.j0+cmp.Or(few, width), j1)
-		if g.o.half.absent() {
+		if g.o.half.Absent() {
 			p.c, p.ldc = g.c[(g.i0+i0)*g.ldc+p.j0:], g.ldc
 		} else {
 			p.c, p.ldc = mine[edgeElements+g.gemmCut.panels:], min(groupStrips, g.strips)*stripColumns
@@ -73,7 +74,7 @@ func (p *gemmPart[T]) block(k0, k1 int) {
 		for j := p.j0; j < p.j1; j += p.columns {
 			room := p.panels
 			if !single {
-				room = room[(j-p.j0)*roundUp(k1-k0, unroll):]
+				room = room[(j-p.j0)*ops.RoundUp(k1-k0, unroll):]
 			}
 			p.panel(tile, end, j, k0, k1, room, tile == 0)
 		}
@@ -82,13 +83,13 @@ func (p *gemmPart[T]) block(k0, k1 int) {
 
 // finish gives complete sums their last form.
 func (p *gemmPart[T]) finish(lane int) {
-	if !p.o.ending.any() && p.o.half.absent() {
+	if !p.o.ending.any() && p.o.half.Absent() {
 		return
 	}
 	p.gemmCall.finish(lane, completeSums[T]{
 		row: p.gemmCall.i0 + p.i0, rows: p.i1 - p.i0, j: p.j0, width: p.j1 - p.j0, c: p.c, ldc: p.ldc,
 	}, p.edge)
-	if p.o.half.absent() {
+	if p.o.half.Absent() {
 		return
 	}
 	for i := p.i0; i < p.i1; i++ {
@@ -98,24 +99,24 @@ func (p *gemmPart[T]) finish(lane int) {
 }
 
 // storeHalf is storeReal with the kernels of a processor.
-func storeHalf[T real](s *simd.Set, v view, at int, sums []T) {
-	if e, ok := elementOf(v.dtype); ok && s != nil {
+func storeHalf[T ops.Real](s *simd.Set, v ops.View, at int, sums []T) {
+	if e, ok := elementOf(v.DType); ok && s != nil {
 		whole := len(sums) / s.Lanes * s.Lanes
-		s.Narrow(e, singles(sums[:whole]), elements[uint16](v)[at:])
+		s.Narrow(e, singles(sums[:whole]), ops.Elements[uint16](v)[at:])
 		at, sums = at+whole, sums[whole:]
 	}
-	storeReal(v, at, sums)
+	ops.StoreReal(v, at, sums)
 }
 
 // singles returns a slice of float32 as that.
-func singles[T real](s []T) []float32 {
+func singles[T ops.Real](s []T) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
 
 // leftTile returns the left factor from row i and depth k0 on, and the elements from row to row.
 func (p *gemmPart[T]) leftTile(i, k0 int) ([]T, int) {
 	if p.direct {
-		return elements[T](view{data: p.left.data})[p.left.lineAt(p.gemmCall.i0+i)+k0:], p.left.line
+		return ops.Elements[T](ops.View{Data: p.left.data})[p.left.lineAt(p.gemmCall.i0+i)+k0:], p.left.line
 	}
 	return p.leftPack[((k0-p.k0)/blockK*p.gemmCut.rows+i)*p.pitch:], p.pitch
 }
@@ -143,7 +144,7 @@ func (p *gemmPart[T]) panel(first, end, j, k0, k1 int, room []T, fresh bool) {
 	mode, biases := p.firstMode(k0)
 	var bias []float32
 	fetched := p.set.Fetched(b.Element, p.row(first+1)-p.row(first), k1-k0)
-	residual := k1 == p.k && !p.o.ending.residual.absent()
+	residual := k1 == p.k && !p.o.ending.residual.Absent()
 	for tile := first; tile < end; tile++ {
 		i := p.row(tile)
 		rows := p.row(tile+1) - i
@@ -222,7 +223,7 @@ func (p *gemmPart[T]) rightPanel(j, columns, k0, k1 int, room []float32, fresh b
 	} else if fresh {
 		p.b.pack(any(room).([]T), p.columns, j, j+columns, k0, k1)
 	}
-	return simd.Panel{Data: memoryOf(room), Stride: 4 * p.columns}
+	return simd.Panel{Data: ops.MemoryOf(room), Stride: 4 * p.columns}
 }
 
 // panelAt returns where in a packed right factor the panel of column j begins, from depth k0 on.

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 )
 
 // A product of few rows by a right factor whose rows lie in memory as they are, k×n, reads that as it lies: pieces of rows,
@@ -20,13 +21,13 @@ type rowsCut struct {
 // cutRows cuts a product, whose result is rounded if half.
 func cutRows(m, n, k int, half bool) rowsCut {
 	const sumsMost, leastChunk, mostChunk, manyTasks = 1 << 15, 256, 4096, 12
-	c := rowsCut{m: m, k: k, half: half, width: roundUp(n, stripColumns) + stripColumns}
+	c := rowsCut{m: m, k: k, half: half, width: ops.RoundUp(n, stripColumns) + stripColumns}
 	all := max(1, (k+blockK-1)/blockK)
 	most := min(all, max(1, sumsMost/(m*c.width)))
 	rounds := (all + most - 1) / most
 	c.blocks = (all + rounds - 1) / rounds
 	pieces := (manyTasks + c.blocks - 1) / c.blocks
-	c.chunk = roundUp((n+pieces-1)/pieces, stripColumns)
+	c.chunk = ops.RoundUp((n+pieces-1)/pieces, stripColumns)
 	c.chunk = min(max(c.chunk, leastChunk), mostChunk)
 	return c
 }
@@ -46,7 +47,7 @@ func (c rowsCut) workBytes() int64 {
 
 func (c rowsCut) split(work []byte) (sums, left, rows []float32) {
 	nSums, nLeft, nRows := c.floats()
-	all := elements[float32](view{data: work})
+	all := ops.Elements[float32](ops.View{Data: work})
 	return all[:nSums], all[nSums:][:nLeft], all[nSums+nLeft:][:nRows]
 }
 
@@ -57,15 +58,15 @@ func (g *gemmCall[T]) byRows() bool {
 }
 
 // A rowsCall is a call as the task of computing blocks' sums.
-type rowsCall[T real] gemmCall[T]
+type rowsCall[T ops.Real] gemmCall[T]
 
 // runRows computes the product.
-func (g *gemmCall[T]) runRows(p *Pool) {
-	c := cutRows(g.m, g.n, g.k, !g.o.half.absent())
+func (g *gemmCall[T]) runRows(p *ops.Pool) {
+	c := cutRows(g.m, g.n, g.k, !g.o.half.Absent())
 	sums, left, rows := c.split(g.work)
 	g.left.packRows(any(left).([]T), g.k, 0, g.m, 0, g.k)
 	to, ldc := g.c, g.ldc
-	if !g.o.half.absent() {
+	if !g.o.half.Absent() {
 		to, ldc = any(rows).([]T), c.width
 	}
 	pieces := (g.n + c.chunk - 1) / c.chunk
@@ -86,7 +87,7 @@ func (g *gemmCall[T]) runRows(p *Pool) {
 		}
 	}
 	g.finish(0, completeSums[T]{rows: g.m, width: g.n, c: to, ldc: ldc}, any(sums[:c.width]).([]T))
-	if !g.o.half.absent() {
+	if !g.o.half.Absent() {
 		for i := range g.m {
 			storeHalf(g.set, g.o.half, g.o.halfAt+i*g.n, to[i*ldc:][:g.n])
 		}
@@ -110,7 +111,7 @@ func (g *gemmCall[T]) addBlock(i, k0 int, to, sums []float32) {
 // Run computes parts until none is left.
 func (r *rowsCall[T]) Run(_, _ int) {
 	g := (*gemmCall[T])(r)
-	c := cutRows(g.m, g.n, g.k, !g.o.half.absent())
+	c := cutRows(g.m, g.n, g.k, !g.o.half.Absent())
 	pieces := (g.n + c.chunk - 1) / c.chunk
 	sums, left, _ := c.split(g.work)
 	for n := int(g.next[0].Add(1)) - 1; n < g.parts; n = int(g.next[0].Add(1)) - 1 {

@@ -9,16 +9,17 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // poolsOfSets returns a pool for each set of vector kernels, and one for Go's.
-func poolsOfSets(t *testing.T, threads int) map[string]*Pool {
+func poolsOfSets(t *testing.T, threads int) map[string]*ops.Pool {
 	t.Helper()
-	pools := make(map[string]*Pool)
+	pools := make(map[string]*ops.Pool)
 	add := func(name string, s *simd.Set) {
-		p := NewPool(threads)
-		p.set = s
+		p := ops.NewPool(threads)
+		p.Set = s
 		t.Cleanup(p.Close)
 		pools[name] = p
 	}
@@ -41,7 +42,7 @@ func poolsOfSets(t *testing.T, threads int) map[string]*Pool {
 }
 
 // strided returns a view of random numbers with the given shape whose dimensions lie in a random order with gaps.
-func strided(rng *rand.Rand, d tensor.DType, shape ...int) view {
+func strided(rng *rand.Rand, d tensor.DType, shape ...int) ops.View {
 	strides := make([]int, len(shape))
 	size := 1
 	order := rng.Perm(len(shape))
@@ -55,9 +56,9 @@ func strided(rng *rand.Rand, d tensor.DType, shape ...int) view {
 		size = size*max(shape[i], 1) + rng.IntN(2)*rng.IntN(7)
 	}
 	offset := rng.IntN(5)
-	v := view{
-		data: make([]byte, (offset+size)*d.Size()), dtype: d,
-		layout: tensor.Layout{Shape: shape, Strides: strides, Offset: offset},
+	v := ops.View{
+		Data: make([]byte, (offset+size)*d.Size()), DType: d,
+		Layout: tensor.Layout{Shape: shape, Strides: strides, Offset: offset},
 	}
 	values := make([]float64, offset+size)
 	for i := range values {
@@ -65,77 +66,77 @@ func strided(rng *rand.Rand, d tensor.DType, shape ...int) view {
 	}
 	if d == tensor.Int8 {
 		for i, x := range values {
-			v.data[i] = byte(int8(math.Round(127 * x)))
+			v.Data[i] = byte(int8(math.Round(127 * x)))
 		}
 		return v
 	}
-	storeReal(view{data: v.data, dtype: d}, 0, values)
+	ops.StoreReal(ops.View{Data: v.Data, DType: d}, 0, values)
 	return v
 }
 
-func valueAt(v view, index ...int) float64 {
-	at := v.layout.Offset
+func valueAt(v ops.View, index ...int) float64 {
+	at := v.Layout.Offset
 	for i, x := range index {
-		at += x * v.layout.Strides[i]
+		at += x * v.Layout.Strides[i]
 	}
 	var x [1]float64
-	loadReal(x[:], v, at, 1)
+	ops.LoadReal(x[:], v, at, 1)
 	return x[0]
 }
 
-func specOf(v view) graph.Spec { return graph.Spec{DType: v.dtype, Shape: v.layout.Shape} }
+func specOf(v ops.View) graph.Spec { return graph.Spec{DType: v.DType, Shape: v.Layout.Shape} }
 
 // runKind computes an op over views, into a result like out.
-func runKind(t *testing.T, p *Pool, kind graph.Kind, a graph.Attrs, out view, in ...view) view {
+func runKind(t *testing.T, p *ops.Pool, kind graph.Kind, a graph.Attrs, out ops.View, in ...ops.View) ops.View {
 	t.Helper()
-	out.data = bytes.Repeat([]byte{0xa5}, len(out.data))
+	out.Data = bytes.Repeat([]byte{0xa5}, len(out.Data))
 	runInto(t, p, kind, a, out, in...)
 	return out
 }
 
 // runInto computes an op over views.
-func runInto(t *testing.T, p *Pool, kind graph.Kind, a graph.Attrs, out view, in ...view) {
+func runInto(t *testing.T, p *ops.Pool, kind graph.Kind, a graph.Attrs, out ops.View, in ...ops.View) {
 	t.Helper()
 	specs := make([]graph.Spec, len(in))
 	for i, v := range in {
 		specs[i] = specOf(v)
 	}
 	k := kernels[kind]
-	c := &call{ctx: t.Context(), attrs: a, in: in, out: []view{out}, pool: p}
-	c.work = make([]byte, k.threadsWorkBytes(p.Threads(), specs, []graph.Spec{specOf(out)}, a))
-	for i := range c.work {
-		c.work[i] = 0xff // NaN: scratch that is read before it is written shows
+	c := &ops.Call{Ctx: t.Context(), Attrs: a, In: in, Out: []ops.View{out}, Pool: p}
+	c.Work = make([]byte, k.ThreadsWorkBytes(p.Threads(), specs, []graph.Spec{specOf(out)}, a))
+	for i := range c.Work {
+		c.Work[i] = 0xff // NaN: scratch that is read before it is written shows
 	}
-	if err := k.run(c); err != nil {
+	if err := k.Run(c); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // packedView returns operand 1 as the kernel packs it, raw where it does not.
-func packedView(t *testing.T, p *Pool, kind graph.Kind, a graph.Attrs, out view, in ...view) view {
+func packedView(t *testing.T, p *ops.Pool, kind graph.Kind, a graph.Attrs, out ops.View, in ...ops.View) ops.View {
 	t.Helper()
 	specs := make([]graph.Spec, len(in))
 	for i, v := range in {
 		specs[i] = specOf(v)
 	}
 	k := kernels[kind]
-	packs := k.packs(specs, []graph.Spec{specOf(out)}, a)
-	if len(packs) == 0 || p.set == nil {
+	packs := k.Packs(specs, []graph.Spec{specOf(out)}, a)
+	if len(packs) == 0 || p.Set == nil {
 		return in[1]
 	}
 	v := in[1]
-	v.data, v.packed = bytes.Repeat([]byte{0xff}, int(packs[0].Bytes)), true
-	if err := k.pack(p, a, packs[0], in[1], v.data); err != nil {
+	v.Data, v.Packed = bytes.Repeat([]byte{0xff}, int(packs[0].Bytes)), true
+	if err := k.Pack(p, a, packs[0], in[1], v.Data); err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
 // emptyView returns room for a result.
-func emptyView(d tensor.DType, shape ...int) view {
+func emptyView(d tensor.DType, shape ...int) ops.View {
 	l := tensor.Contiguous(shape...)
 	n, _ := l.NumElements()
-	return view{data: make([]byte, int(n)*d.Size()), dtype: d, layout: l}
+	return ops.View{Data: make([]byte, int(n)*d.Size()), DType: d, Layout: l}
 }
 
 var productDTypes = []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16}
@@ -173,47 +174,47 @@ func TestLinearOfAnyLayout(t *testing.T) {
 				case 2:
 					n += rng.IntN(300)
 				case 3:
-					if pool.set == nil {
+					if pool.Set == nil {
 						break
 					}
 					m, n, k = 250+rng.IntN(100), 1+rng.IntN(300), 500+rng.IntN(700)
 				}
 				x, w, bias := strided(rng, d, b, m, k), strided(rng, d, n, k), strided(rng, d, n)
 				if rng.IntN(4) == 0 {
-					bias = view{}
+					bias = ops.View{}
 				}
-				attrs, in := graph.Attrs{}, []view{x, w, bias}
+				attrs, in := graph.Attrs{}, []ops.View{x, w, bias}
 				if d == tensor.Float32 && rng.IntN(2) == 0 {
 					attrs["act"] = "relu"
 					in = append(in, strided(rng, d, b, m, n))
 				}
-				scales := view{}
+				scales := ops.View{}
 				if rng.IntN(3) == 0 { // a weight of int8
 					w, scales = strided(rng, tensor.Int8, n, k), strided(rng, d, n)
 					for len(in) < 4 {
-						in = append(in, view{})
+						in = append(in, ops.View{})
 					}
 					in[1] = w
 					in = append(in, scales)
 				}
-				what := fmt.Sprintf("%v [%d %d %d]·%v [%d %d] %v %v", d, b, m, k, w.dtype, n, k, x.layout.Strides, w.layout.Strides)
+				what := fmt.Sprintf("%v [%d %d %d]·%v [%d %d] %v %v", d, b, m, k, w.DType, n, k, x.Layout.Strides, w.Layout.Strides)
 				out := runKind(t, pool, "linear", attrs, emptyView(d, b, m, n), in...)
 				again := runKind(t, alone[name], "linear", attrs, emptyView(d, b, m, n), in...)
-				if !bytes.Equal(out.data, again.data) {
+				if !bytes.Equal(out.Data, again.Data) {
 					t.Fatalf("%s: other bits with one thread", what)
 				}
 				in[1] = packedView(t, pool, "linear", nil, out, in...)
 				again = runKind(t, pool, "linear", attrs, emptyView(d, b, m, n), in...)
-				if !bytes.Equal(out.data, again.data) {
+				if !bytes.Equal(out.Data, again.Data) {
 					t.Fatalf("%s: other bits with a packed weight", what)
 				}
 				for range 200 {
 					bi, i, j := rng.IntN(b), rng.IntN(m), rng.IntN(n)
 					want, size, scale := 0.0, 0.0, 1.0
-					if !bias.absent() {
+					if !bias.Absent() {
 						want = valueAt(bias, j)
 					}
-					if !scales.absent() {
+					if !scales.Absent() {
 						scale = valueAt(scales, j)
 					}
 					for q := range k {
@@ -221,7 +222,7 @@ func TestLinearOfAnyLayout(t *testing.T) {
 						want += p
 						size += math.Abs(p)
 					}
-					if len(in) > 3 && !in[3].absent() {
+					if len(in) > 3 && !in[3].Absent() {
 						want = max(want, 0) + valueAt(in[3], bi, i, j)
 					}
 					nearSum(t, fmt.Sprintf("%s: [%d %d %d]", what, bi, i, j), d, valueAt(out, bi, i, j), want, size)
@@ -241,21 +242,21 @@ func TestMatmulOfAnyLayout(t *testing.T) {
 				d := productDTypes[rng.IntN(3)]
 				b, m, n, k := 1+rng.IntN(4), 1+rng.IntN(60), 1+rng.IntN(80), 1+rng.IntN(300)
 				x, y, z := strided(rng, d, b, m, k), strided(rng, d, b, k, n), strided(rng, d, b, m, n)
-				attrs, in := graph.Attrs{"alpha": 1.0, "beta": 0.0}, []view{x, y}
+				attrs, in := graph.Attrs{"alpha": 1.0, "beta": 0.0}, []ops.View{x, y}
 				alpha, beta := 1.0, 0.0
 				if rng.IntN(2) == 0 {
 					alpha, beta = 0.5, 2.0
 					attrs, in = graph.Attrs{"alpha": alpha, "beta": beta}, append(in, z)
 				}
-				what := fmt.Sprintf("%v [%d %d %d]·[%d %d] %v %v", d, b, m, k, k, n, x.layout.Strides, y.layout.Strides)
+				what := fmt.Sprintf("%v [%d %d %d]·[%d %d] %v %v", d, b, m, k, k, n, x.Layout.Strides, y.Layout.Strides)
 				out := runKind(t, pool, "matmul", attrs, emptyView(d, b, m, n), in...)
 				again := runKind(t, alone[name], "matmul", attrs, emptyView(d, b, m, n), in...)
-				if !bytes.Equal(out.data, again.data) {
+				if !bytes.Equal(out.Data, again.Data) {
 					t.Fatalf("%s: other bits with one thread", what)
 				}
 				in[1] = packedView(t, pool, "matmul", nil, out, in...)
 				again = runKind(t, pool, "matmul", attrs, emptyView(d, b, m, n), in...)
-				if !bytes.Equal(out.data, again.data) {
+				if !bytes.Equal(out.Data, again.Data) {
 					t.Fatalf("%s: other bits with a packed factor", what)
 				}
 				for range 200 {
@@ -287,44 +288,44 @@ func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
 			rowsDoNotDependOnTheirNumber(t, name, pool, x, w)
 			// Few rows are computed with many columns, and with those that lie along the depth.
 			x, w = strided(rng, d, m, 544), strided(rng, d, 201, 544)
-			w.layout = tensor.Layout{Shape: w.shape(), Strides: []int{544, 1}}
+			w.Layout = tensor.Layout{Shape: w.Shape(), Strides: []int{544, 1}}
 			rowsDoNotDependOnTheirNumber(t, name, pool, x, w)
-			w.layout.Strides = []int{1, 201}
+			w.Layout.Strides = []int{1, 201}
 			rowsDoNotDependOnTheirNumber(t, name, pool, x, w)
 			// Weights of int8, of a depth that is turned in registers; few rows of them too.
 			for _, n := range []int{75, 201} {
 				w = strided(rng, tensor.Int8, n, 576)
 				x = strided(rng, d, m, 576)
 				for _, strides := range [][]int{{576, 1}, {1, n}} {
-					w.layout = tensor.Layout{Shape: w.shape(), Strides: strides}
-					rowsDoNotDependOnTheirNumber(t, name, pool, x, w, view{}, strided(rng, d, n))
+					w.Layout = tensor.Layout{Shape: w.Shape(), Strides: strides}
+					rowsDoNotDependOnTheirNumber(t, name, pool, x, w, ops.View{}, strided(rng, d, n))
 				}
 			}
 		}
 	}
 }
 
-func rowsDoNotDependOnTheirNumber(t *testing.T, name string, pool *Pool, x, w view, more ...view) {
+func rowsDoNotDependOnTheirNumber(t *testing.T, name string, pool *ops.Pool, x, w ops.View, more ...ops.View) {
 	t.Helper()
-	d, m, n := x.dtype, x.shape()[0], w.shape()[0]
-	all := runKind(t, pool, "linear", nil, emptyView(d, m, n), append([]view{x, w, {}}, more...)...)
+	d, m, n := x.DType, x.Shape()[0], w.Shape()[0]
+	all := runKind(t, pool, "linear", nil, emptyView(d, m, n), append([]ops.View{x, w, {}}, more...)...)
 	size := n * d.Size()
 	counts := []int{1, 2, 3, 4, 5, 8, 9, 14, 16, 29, 57}
 	if trials(2) == 1 {
 		counts = []int{3, 29}
 	}
 	for _, some := range counts {
-		if d == tensor.BFloat16 && w.dtype == d && pool.set != nil && pool.set.HasUnit() && some < unitLeastRows {
+		if d == tensor.BFloat16 && w.DType == d && pool.Set != nil && pool.Set.HasUnit() && some < unitLeastRows {
 			continue // a matrix unit adds in another order
 		}
 		for row := 0; row+some <= m; row += some {
 			part := x
-			part.layout.Shape = tensor.Shape{some, x.shape()[1]}
-			part.layout.Offset += row * x.layout.Strides[0]
-			for _, weight := range []view{w, packedView(t, pool, "linear", nil, all, append([]view{part, w, {}}, more...)...)} {
-				got := runKind(t, pool, "linear", nil, emptyView(d, some, n), append([]view{part, weight, {}}, more...)...)
-				if !bytes.Equal(got.data, all.data[row*size:][:some*size]) {
-					t.Fatalf("%s: %v: %d rows from %d on have other bits, packed %v", name, d, some, row, weight.packed)
+			part.Layout.Shape = tensor.Shape{some, x.Shape()[1]}
+			part.Layout.Offset += row * x.Layout.Strides[0]
+			for _, weight := range []ops.View{w, packedView(t, pool, "linear", nil, all, append([]ops.View{part, w, {}}, more...)...)} {
+				got := runKind(t, pool, "linear", nil, emptyView(d, some, n), append([]ops.View{part, weight, {}}, more...)...)
+				if !bytes.Equal(got.Data, all.Data[row*size:][:some*size]) {
+					t.Fatalf("%s: %v: %d rows from %d on have other bits, packed %v", name, d, some, row, weight.Packed)
 				}
 			}
 			if row > 5*some {
@@ -342,15 +343,15 @@ func TestLinearReadsHalves(t *testing.T) {
 			d := productDTypes[1+rng.IntN(2)]
 			m, n, k := 1+rng.IntN(40), 1+rng.IntN(90), 1+rng.IntN(600)
 			x, w, bias := strided(rng, tensor.Float32, m, k), strided(rng, d, n, k), strided(rng, d, n)
-			wide := []view{x, emptyView(tensor.Float32, n, k), emptyView(tensor.Float32, n)}
+			wide := []ops.View{x, emptyView(tensor.Float32, n, k), emptyView(tensor.Float32, n)}
 			runInto(t, pool, "cast", graph.Attrs{"dtype": tensor.Float32}, wide[1], w)
 			runInto(t, pool, "cast", graph.Attrs{"dtype": tensor.Float32}, wide[2], bias)
 			out := emptyView(tensor.Float32, m, n)
 			want := runKind(t, pool, "linear", nil, out, wide...)
-			for _, weight := range []view{w, packedView(t, pool, "linear", nil, out, x, w)} {
+			for _, weight := range []ops.View{w, packedView(t, pool, "linear", nil, out, x, w)} {
 				got := runKind(t, pool, "linear", nil, out, x, weight, bias)
-				if !bytes.Equal(got.data, want.data) {
-					t.Fatalf("%s: %v [%d %d %d]: other bits than widened, packed %v", name, d, m, n, k, weight.packed)
+				if !bytes.Equal(got.Data, want.Data) {
+					t.Fatalf("%s: %v [%d %d %d]: other bits than widened, packed %v", name, d, m, n, k, weight.Packed)
 				}
 			}
 		}
@@ -367,12 +368,12 @@ func TestProductsOfSpecialNumbers(t *testing.T) {
 					tensor.Float32: 1e-42, tensor.BFloat16: math.Ldexp(1, -130), tensor.Float16: math.Ldexp(3, -24),
 				}[d]
 				x, w := emptyView(d, 2, 5), emptyView(d, n, 5)
-				storeReal(x, 0, []float64{1, 2, 0, 1, 0, 0, 0, 1, 0, 0})
+				ops.StoreReal(x, 0, []float64{1, 2, 0, 1, 0, 0, 0, 1, 0, 0})
 				for j := range n {
 					row := [][]float64{{1, inf, 0, 0, 0}, {inf, -inf, 0, 0, 0}, {nan, 0, least, 0, 0}}[j%3]
-					storeReal(w, 5*j, row)
+					ops.StoreReal(w, 5*j, row)
 				}
-				out := runKind(t, pool, "linear", nil, emptyView(d, 2, n), x, w, view{})
+				out := runKind(t, pool, "linear", nil, emptyView(d, 2, n), x, w, ops.View{})
 				for j := range n {
 					first, second := valueAt(out, 0, j), valueAt(out, 1, j)
 					switch j % 3 {
@@ -386,9 +387,9 @@ func TestProductsOfSpecialNumbers(t *testing.T) {
 						}
 					}
 				}
-				storeReal(x, 0, []float64{0, 0, 1, 0, 0})
-				storeReal(w, 0, []float64{0, 0, least, 0, 0})
-				out = runKind(t, pool, "linear", nil, emptyView(d, 2, n), x, w, view{})
+				ops.StoreReal(x, 0, []float64{0, 0, 1, 0, 0})
+				ops.StoreReal(w, 0, []float64{0, 0, least, 0, 0})
+				out = runKind(t, pool, "linear", nil, emptyView(d, 2, n), x, w, ops.View{})
 				if got := valueAt(out, 0, 0); got != valueAt(w, 0, 2) || got == 0 {
 					t.Fatalf("%s: %v: a denormal becomes %v", name, d, got)
 				}
@@ -403,13 +404,13 @@ func TestProductsOfSpecialNumbers(t *testing.T) {
 func TestProductsInLowPrecision(t *testing.T) {
 	threes := poolsOfSets(t, 3)
 	for name, alone := range poolsOfSets(t, 1) {
-		if pool := threes[name]; pool.set != nil && pool.set.HasUnit() {
+		if pool := threes[name]; pool.Set != nil && pool.Set.HasUnit() {
 			t.Run(name, func(t *testing.T) { productsInLowPrecision(t, pool, alone) })
 		}
 	}
 }
 
-func productsInLowPrecision(t *testing.T, pool, alone *Pool) {
+func productsInLowPrecision(t *testing.T, pool, alone *ops.Pool) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(23, 24))
 	round := func(x float64) float64 {
@@ -419,20 +420,20 @@ func productsInLowPrecision(t *testing.T, pool, alone *Pool) {
 		f32 := tensor.Float32
 		b, m, n, k := 1+rng.IntN(3), 1+rng.IntN(80), 1+rng.IntN(150), 1+rng.IntN(700)
 		kind, attrs := graph.Kind("linear"), graph.Attrs{"precision": "bf16"}
-		in := []view{strided(rng, f32, b, m, k), strided(rng, f32, n, k), strided(rng, f32, n)}
+		in := []ops.View{strided(rng, f32, b, m, k), strided(rng, f32, n, k), strided(rng, f32, n)}
 		if i%2 == 0 {
 			kind, attrs["alpha"], attrs["beta"] = "matmul", 1.0, 1.0
-			in = []view{in[0], strided(rng, f32, b, k, n), strided(rng, f32, b, m, n)}
+			in = []ops.View{in[0], strided(rng, f32, b, k, n), strided(rng, f32, b, m, n)}
 		}
 		out := runKind(t, pool, kind, attrs, emptyView(f32, b, m, n), in...)
 		again := runKind(t, alone, kind, attrs, emptyView(f32, b, m, n), in...)
-		if !bytes.Equal(out.data, again.data) {
+		if !bytes.Equal(out.Data, again.Data) {
 			t.Fatalf("%s: other bits with one thread", kind)
 		}
 		raw := in[1]
 		in[1] = packedView(t, pool, kind, attrs, out, in...)
 		again = runKind(t, pool, kind, attrs, emptyView(f32, b, m, n), in...)
-		if !bytes.Equal(out.data, again.data) {
+		if !bytes.Equal(out.Data, again.Data) {
 			t.Fatalf("%s: other bits with a packed weight", kind)
 		}
 		for range 50 {
@@ -466,29 +467,29 @@ func productsInLowPrecision(t *testing.T, pool, alone *Pool) {
 
 // TestProductsAllocateNothing runs products again and again.
 func TestProductsAllocateNothing(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	rng := rand.New(rand.NewPCG(17, 18))
 	for _, d := range productDTypes {
 		for _, kind := range []graph.Kind{"linear", "matmul"} {
 			for _, m := range []int{1, 4, 33} {
-				in := []view{strided(rng, d, 2, m, 300), strided(rng, d, 70, 300), strided(rng, d, 70)}
+				in := []ops.View{strided(rng, d, 2, m, 300), strided(rng, d, 70, 300), strided(rng, d, 70)}
 				attrs := graph.Attrs{"alpha": 0.5, "beta": 2.0}
 				if kind == "matmul" {
-					in = []view{strided(rng, d, 3, m, 300), strided(rng, d, 3, 300, 70), strided(rng, d, 3, m, 70)}
+					in = []ops.View{strided(rng, d, 3, m, 300), strided(rng, d, 3, 300, 70), strided(rng, d, 3, m, 70)}
 				} else if d == tensor.Float32 {
 					attrs = graph.Attrs{"act": "gelu"}
 					in = append(in, strided(rng, d, 2, m, 70))
 				}
-				shape := append(tensor.Shape{}, in[0].layout.Shape...)
+				shape := append(tensor.Shape{}, in[0].Layout.Shape...)
 				shape[2] = 70
 				out := emptyView(d, shape...)
 				specs := []graph.Spec{specOf(in[0]), specOf(in[1]), specOf(in[2])}
 				k := kernels[kind]
-				c := &call{ctx: t.Context(), attrs: attrs, in: in, out: []view{out}, pool: pool}
-				c.work = make([]byte, k.threadsWorkBytes(pool.Threads(), specs, []graph.Spec{specOf(out)}, attrs))
+				c := &ops.Call{Ctx: t.Context(), Attrs: attrs, In: in, Out: []ops.View{out}, Pool: pool}
+				c.Work = make([]byte, k.ThreadsWorkBytes(pool.Threads(), specs, []graph.Spec{specOf(out)}, attrs))
 				if n := testing.AllocsPerRun(100, func() {
-					if err := k.run(c); err != nil {
+					if err := k.Run(c); err != nil {
 						t.Fatal(err)
 					}
 				}); n > 0 && !raceDetector {

@@ -7,10 +7,11 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
-func randoms[T real](seed uint64, n int) []T {
+func randoms[T ops.Real](seed uint64, n int) []T {
 	r := rand.New(rand.NewPCG(seed, 1))
 	out := make([]T, n)
 	for i := range out {
@@ -25,7 +26,7 @@ func asBytes[T any](s []T) []byte {
 }
 
 func TestGemmIsTheSumOfProducts(t *testing.T) {
-	pool := NewPool(3)
+	pool := ops.NewPool(3)
 	defer pool.Close()
 	for _, s := range [][3]int{
 		{1, 1, 1}, {1, 9, 3}, {3, 4, 257}, {2, 5, 600}, {5, 3, 2}, {33, 131, 259}, {7, 1100, 5}, {2100, 6, 11}, {4, 4, 4},
@@ -151,7 +152,7 @@ func TestGemmOfHalvesAndDoubles(t *testing.T) {
 }
 
 func BenchmarkGemm(b *testing.B) {
-	pool := NewPool(0)
+	pool := ops.NewPool(0)
 	defer pool.Close()
 	for _, s := range [][3]int{{512, 512, 512}, {64, 4096, 576}, {1, 4096, 4096}, {16, 1024, 1024}, {2048, 256, 512}} {
 		m, n, k := s[0], s[1], s[2]

@@ -6,6 +6,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -31,15 +32,15 @@ type unitCut struct {
 
 func cutUnit(m, n, k int) unitCut {
 	const leftMost, rowsMost, panelsMost, manyParts, lanesMost = 1 << 20, 256, 4, 16, 4 << 20
-	u := unitCut{depth: roundUp(max(k, 1), simd.UnitDepth)}
+	u := unitCut{depth: ops.RoundUp(max(k, 1), simd.UnitDepth)}
 	u.rows = max(leftMost/(2*u.depth), 1)
-	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, roundUp(max(m, 1), simd.UnitRows))
+	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, ops.RoundUp(max(m, 1), simd.UnitRows))
 	u.leftBytes = 2 * u.rows * u.depth
 	panels := max((n+simd.UnitColumns-1)/simd.UnitColumns, 1)
 	u.panels = min(panelsMost, max(panels/manyParts, 1))
 	// The bias, sums, a packed block of the right factor, and float32 that it is made of.
 	floats := simd.UnitColumns + u.rows*u.panels*simd.UnitColumns + blockK*simd.UnitColumns
-	u.laneBytes = roundUp(4*floats+2*unitBlockK*simd.UnitColumns, 64)
+	u.laneBytes = ops.RoundUp(4*floats+2*unitBlockK*simd.UnitColumns, 64)
 	u.lanes = max(1, min((panels+u.panels-1)/u.panels, mostLanes, lanesMost/u.laneBytes))
 	return u
 }
@@ -131,10 +132,10 @@ func productLabel(kind string) func(a graph.Attrs) string {
 }
 
 // A unitCall is a call as a product by a matrix unit: a task whose parts are lanes.
-type unitCall[T real] gemmCall[T]
+type unitCall[T ops.Real] gemmCall[T]
 
 // runUnit computes the product with the matrix unit. Both factors are matrices.
-func (g *gemmCall[T]) runUnit(p *Pool) {
+func (g *gemmCall[T]) runUnit(p *ops.Pool) {
 	g.unit = cutUnit(g.m, g.n, g.k)
 	g.lanes = min(g.unit.lanes, (len(g.work)-64-g.unit.leftBytes)/g.unit.laneBytes)
 	g.alignWork()
@@ -155,12 +156,12 @@ func (g *gemmCall[T]) runUnit(p *Pool) {
 }
 
 // A unitLeft is a call as the task of packing blocks of rows for the matrix unit.
-type unitLeft[T real] gemmCall[T]
+type unitLeft[T ops.Real] gemmCall[T]
 
 // Run packs blocks: for each step of the depth the elements of all rows.
 func (g *unitLeft[T]) Run(from, to int) {
 	const step = simd.UnitRows * simd.UnitDepth
-	left := elements[uint16](view{data: g.work[:g.unit.leftBytes]})
+	left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})
 	m := &g.left
 	for i := from * simd.UnitRows; i < to*simd.UnitRows; i++ {
 		row := left[i/simd.UnitRows*simd.UnitRows*g.unit.depth+i%simd.UnitRows*simd.UnitDepth:]
@@ -177,12 +178,12 @@ func (g *unitLeft[T]) Run(from, to int) {
 			switch {
 			case i >= g.rows:
 			case m.dtype == tensor.BFloat16 && m.step == 1:
-				copy(dst[:n], elements[uint16](view{data: m.data})[at+k:])
+				copy(dst[:n], ops.Elements[uint16](ops.View{Data: m.data})[at+k:])
 			case m.dtype == tensor.Float32 && m.step == 1 && n == simd.UnitDepth:
-				g.set.Narrow(simd.BFloat16, elements[float32](view{data: m.data})[at+k:][:n], dst)
+				g.set.Narrow(simd.BFloat16, ops.Elements[float32](ops.View{Data: m.data})[at+k:][:n], dst)
 			default:
 				var room [simd.UnitDepth]float32
-				loadReal(room[:n], view{data: m.data, dtype: m.dtype}, at+k*m.step, m.step)
+				ops.LoadReal(room[:n], ops.View{Data: m.data, DType: m.dtype}, at+k*m.step, m.step)
 				for x, v := range room[:n] {
 					dst[x] = tensor.BFloat16FromFloat32(v)
 				}
@@ -209,14 +210,14 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 	mine := g.work[g.unit.leftBytes+lane*g.unit.laneBytes:][:g.unit.laneBytes]
 	width := g.unit.panels * simd.UnitColumns
 	take := func(n int) []float32 {
-		s := elements[float32](view{data: mine[:4*n]})
+		s := ops.Elements[float32](ops.View{Data: mine[:4*n]})
 		mine = mine[4*n:]
 		return s
 	}
 	bias, sums, room := take(simd.UnitColumns), take(g.unit.rows*width), take(blockK*simd.UnitColumns)
 	// Whole blocks of rows go where they belong, if they may.
 	whole := g.rows / simd.UnitRows
-	if !g.o.half.absent() || (j1-j0)%simd.UnitColumns != 0 {
+	if !g.o.half.Absent() || (j1-j0)%simd.UnitColumns != 0 {
 		whole = 0
 	}
 	for j := j0; j < j1; j += simd.UnitColumns {
@@ -228,7 +229,7 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 			k1 := min(k0+unitBlockK, g.unit.depth)
 			b := simd.UnitBlock{Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth}
 			b.B = g.unitRight(j, min(j+simd.UnitColumns, j1), k0, k1, room, mine)
-			left := elements[uint16](view{data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows:]
+			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows:]
 			run := func(from, blocks int, c []float32, ldc int) {
 				b.A, b.Blocks, b.C, b.Ldc = left[from*b.ABlock:], blocks, c, ldc
 				b.Rows = g.rows - from*simd.UnitRows
@@ -258,7 +259,7 @@ func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) [
 	}
 	end := min(k1, g.k)
 	dst = dst[:(k1-k0)*pair]
-	words := elements[uint32](view{data: dst})
+	words := ops.Elements[uint32](ops.View{Data: dst})
 	if !m.packed && m.dtype == tensor.BFloat16 && m.step == 1 {
 		if end < k1 || j1-j < simd.UnitColumns {
 			clear(dst)
@@ -284,7 +285,7 @@ func (g *gemmCall[T]) unitFinish(lane, whole, j0, j1 int, sums []float32, width 
 		}
 		line := any(sums[i*width:][:j1-j0]).([]T)
 		g.finish(lane, completeSums[T]{row: row, rows: 1, j: j0, width: j1 - j0, c: line, ldc: width}, nil)
-		if g.o.half.absent() {
+		if g.o.half.Absent() {
 			copy(g.c[row*g.ldc+j0:], line)
 		} else {
 			storeHalf(g.set, g.o.half, g.o.halfAt+row*g.n+j0, line)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,10 +15,10 @@ import (
 //
 // Storage gives the bytes of a weight or state, and those of a cache, which ops write to; inputs are contiguous, by name.
 func Interpret(
-	ctx context.Context, pool *Pool, ops *graph.Registry, g *graph.Graph,
+	ctx context.Context, pool *Pool, registry *graph.Registry, g *graph.Graph,
 	storage func(graph.Value) ([]byte, error), inputs map[string]*tensor.Tensor,
 ) (map[string]*tensor.Tensor, error) {
-	m, err := newInterpreter(pool, ops, g, storage, inputs)
+	m, err := newInterpreter(pool, registry, g, storage, inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -34,10 +35,10 @@ func Interpret(
 	out := make(map[string]*tensor.Tensor, len(g.Outputs))
 	for _, o := range g.Outputs {
 		v := m.view(o.Operand)
-		l := tensor.Contiguous(v.shape()...)
-		data := make([]byte, v.size()*v.dtype.Size())
-		gather(pool, data, v)
-		out[o.Name] = &tensor.Tensor{DType: v.dtype, Layout: l, Data: data}
+		l := tensor.Contiguous(v.Shape()...)
+		data := make([]byte, v.Size()*v.DType.Size())
+		ops.Gather(pool, data, v)
+		out[o.Name] = &tensor.Tensor{DType: v.DType, Layout: l, Data: data}
 	}
 	graph.Cut(g.Outputs, out)
 	return out, nil
@@ -52,10 +53,10 @@ type interpreter struct {
 }
 
 func newInterpreter(
-	pool *Pool, ops *graph.Registry, g *graph.Graph, storage func(graph.Value) ([]byte, error),
+	pool *Pool, registry *graph.Registry, g *graph.Graph, storage func(graph.Value) ([]byte, error),
 	inputs map[string]*tensor.Tensor,
 ) (*interpreter, error) {
-	m := &interpreter{g: g, data: make([][]byte, len(g.Values)), device: &Device{pool: pool, ops: ops}}
+	m := &interpreter{g: g, data: make([][]byte, len(g.Values)), device: &Device{pool: pool, registry: registry}}
 	for i, v := range g.Values {
 		switch v.Role {
 		case graph.Input:
@@ -78,12 +79,12 @@ func newInterpreter(
 		}
 	}
 	var err error
-	m.lowered, err = lower(g, ops, pool.Threads())
+	m.lowered, err = lower(g, registry, pool.Threads())
 	return m, err
 }
 
 // operands returns the operands and results of op i.
-func (m *interpreter) operands(i int) (in, out []view) {
+func (m *interpreter) operands(i int) (in, out []ops.View) {
 	for _, o := range m.g.Ops[i].In {
 		in = append(in, m.view(o))
 	}
@@ -94,19 +95,19 @@ func (m *interpreter) operands(i int) (in, out []view) {
 }
 
 // run computes op i.
-func (m *interpreter) run(ctx context.Context, i int, in, out []view) error {
-	c := newCall()
-	c.in, c.out = append(c.in, in...), append(c.out, out...)
+func (m *interpreter) run(ctx context.Context, i int, in, out []ops.View) error {
+	c := ops.NewCall()
+	c.In, c.Out = append(c.In, in...), append(c.Out, out...)
 	n := int(m.lowered.Steps[i].WorkBytes)
 	m.work = slices.Grow(m.work[:0], n)[:n]
 	return m.device.run(ctx, &m.g.Ops[i], c, m.work)
 }
 
-func (m *interpreter) view(o graph.Operand) view {
+func (m *interpreter) view(o graph.Operand) ops.View {
 	if o.Value == graph.NoValue {
-		return view{}
+		return ops.View{}
 	}
-	return view{data: m.data[o.Value], dtype: m.g.Values[o.Value].DType, layout: o.Layout}
+	return ops.View{Data: m.data[o.Value], DType: m.g.Values[o.Value].DType, Layout: o.Layout}
 }
 
 // holds reports whether an op under guards runs.

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // TestInterpretHonoursGuards runs a graph in which one of two ops computes what is chosen.
 func TestInterpretHonoursGuards(t *testing.T) {
 	runs := 0
-	ops, err := graph.Standard().With(graph.OpDef{
+	registry, err := graph.Standard().With(graph.OpDef{
 		Kind:  "test::negate",
 		Shape: func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) { return in, nil },
 		Reference: func(in, out []*tensor.Tensor, _ graph.Attrs) error {
@@ -29,7 +30,7 @@ func TestInterpretHonoursGuards(t *testing.T) {
 	second := graph.Operand{Value: flags, Layout: tensor.Layout{Shape: tensor.Shape{}, Strides: []int{}, Offset: 1}}
 	emit := func(op graph.Op) graph.Operand {
 		t.Helper()
-		out, err := g.Emit(ops, op)
+		out, err := g.Emit(registry, op)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +45,7 @@ func TestInterpretHonoursGuards(t *testing.T) {
 	twice := guarded(false, no)
 	y := emit(graph.Op{Kind: "choose", In: []graph.Operand{second, yes, twice}})
 	g.Outputs = []graph.Output{{Name: "y", Operand: y}}
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	for flag, want := range []struct {
 		runs int
@@ -55,7 +56,7 @@ func TestInterpretHonoursGuards(t *testing.T) {
 			"x":     {DType: tensor.UInt8, Layout: tensor.Contiguous(1), Data: []byte{7}},
 			"flags": {DType: tensor.Bool, Layout: tensor.Contiguous(2), Data: []byte{1 - byte(flag), byte(flag)}},
 		}
-		out, err := Interpret(t.Context(), pool, ops, g, nil, in)
+		out, err := Interpret(t.Context(), pool, registry, g, nil, in)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -29,49 +30,49 @@ func benchmarkWeight(b *testing.B, d tensor.DType, m, n, k, of int, form string)
 	if simd.Best() == nil && m > 1 {
 		b.Skip("slow")
 	}
-	pool := NewPool(0)
+	pool := ops.NewPool(0)
 	defer pool.Close()
 	rng := rand.New(rand.NewPCG(1, 2))
 	x, out := emptyView(tensor.Float32, m, k), emptyView(tensor.Float32, m, n)
-	for i, row := 0, elements[float32](x); i < len(row); i++ {
+	for i, row := 0, ops.Elements[float32](x); i < len(row); i++ {
 		row[i] = rng.Float32() - 0.5
 	}
 	scales := emptyView(tensor.Float32, n)
-	in := []view{x, {}, {}}
+	in := []ops.View{x, {}, {}}
 	if d == tensor.Int8 {
-		in = append(in, view{}, scales)
+		in = append(in, ops.View{}, scales)
 	}
 	kernel := kernels["linear"]
-	var weights []view
+	var weights []ops.View
 	for range of {
 		w := emptyView(d, n, k)
-		for i := range w.data { // floats near 1/4
-			w.data[i] = byte(i)
+		for i := range w.Data { // floats near 1/4
+			w.Data[i] = byte(i)
 			if d != tensor.Int8 && i%d.Size() == d.Size()-1 {
-				w.data[i] = 0x3e
+				w.Data[i] = 0x3e
 			}
 		}
 		if form == "k×n" {
-			w.layout.Strides = []int{1, n}
+			w.Layout.Strides = []int{1, n}
 		}
 		in[1] = w
-		if packs := kernel.packs(specsOfViews(in), []graph.Spec{specOf(out)}, nil); form == "packed" && len(packs) > 0 {
+		if packs := kernel.Packs(specsOfViews(in), []graph.Spec{specOf(out)}, nil); form == "packed" && len(packs) > 0 {
 			dst := make([]byte, packs[0].Bytes)
-			if err := kernel.pack(pool, nil, packs[0], w, dst); err != nil {
+			if err := kernel.Pack(pool, nil, packs[0], w, dst); err != nil {
 				b.Fatal(err)
 			}
-			w.data, w.packed = dst, true
+			w.Data, w.Packed = dst, true
 		}
 		weights = append(weights, w)
 	}
 	in[1] = weights[0]
-	c := &call{ctx: b.Context(), in: in, out: []view{out}, pool: pool}
-	c.work = make([]byte, kernel.threadsWorkBytes(pool.Threads(), specsOfViews(in), []graph.Spec{specOf(out)}, nil))
+	c := &ops.Call{Ctx: b.Context(), In: in, Out: []ops.View{out}, Pool: pool}
+	c.Work = make([]byte, kernel.ThreadsWorkBytes(pool.Threads(), specsOfViews(in), []graph.Spec{specOf(out)}, nil))
 	at := 0
 	for b.Loop() {
 		in[1] = weights[at%of]
 		at++
-		if err := kernel.run(c); err != nil {
+		if err := kernel.Run(c); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -80,7 +81,7 @@ func benchmarkWeight(b *testing.B, d tensor.DType, m, n, k, of int, form string)
 	b.ReportMetric(2*float64(m)*float64(n)*float64(k)/each/1e9, "GFLOP/s")
 }
 
-func specsOfViews(in []view) []graph.Spec {
+func specsOfViews(in []ops.View) []graph.Spec {
 	specs := make([]graph.Spec, len(in))
 	for i, v := range in {
 		specs[i] = specOf(v)
@@ -110,33 +111,33 @@ func BenchmarkRowsAlone(b *testing.B) {
 }
 
 func benchmarkRows(b *testing.B, x, w tensor.DType, m, n, k, of int) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	kernel := kernels["linear"]
-	in := []view{emptyView(x, m, k), {}, {}}
+	in := []ops.View{emptyView(x, m, k), {}, {}}
 	if w == tensor.Int8 {
-		in = append(in, view{}, emptyView(tensor.Float32, n))
+		in = append(in, ops.View{}, emptyView(tensor.Float32, n))
 	}
 	out := emptyView(x, m, n)
-	weights := make([]view, of)
+	weights := make([]ops.View, of)
 	for i := range weights {
 		weights[i] = emptyView(w, n, k)
 	}
 	in[1] = weights[0]
 	manners := []graph.Attrs{nil, {graph.RowsAlone: true}}
-	var calls [2]*call
+	var calls [2]*ops.Call
 	least := [2]float64{math.Inf(1), math.Inf(1)}
 	for i, attrs := range manners {
-		calls[i] = &call{
-			ctx: b.Context(), attrs: attrs, pool: pool, in: in, out: []view{out},
-			work: make([]byte, kernel.workOn(pool.Threads(), specsOfViews(in), []graph.Spec{specOf(out)}, attrs)),
+		calls[i] = &ops.Call{
+			Ctx: b.Context(), Attrs: attrs, Pool: pool, In: in, Out: []ops.View{out},
+			Work: make([]byte, kernel.WorkOn(pool.Threads(), specsOfViews(in), []graph.Spec{specOf(out)}, attrs)),
 		}
 	}
 	for i := 0; b.Loop(); i++ {
 		for turn, c := range calls {
 			in[1] = weights[(2*i+turn)%of]
 			begin := time.Now()
-			if err := kernel.run(c); err != nil {
+			if err := kernel.Run(c); err != nil {
 				b.Fatal(err)
 			}
 			least[turn] = min(least[turn], time.Since(begin).Seconds())

@@ -9,19 +9,21 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/axes"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // attendKernels are attention over caches that the op itself adds to.
-var attendKernels = map[graph.Kind]kernel{
-	"attend": {run: runAttend, workOn: attendWork, supports: attendSupports},
+var attendKernels = map[graph.Kind]ops.Kernel{
+	"attend": {Run: runAttend, WorkOn: attendWork, Supports: attendSupports},
 }
 
 // attendSupports takes what is computed in single precision.
 func attendSupports(in, _ []graph.Spec, _ graph.Attrs) error {
 	for i, s := range []graph.Spec{in[0], in[3]} {
-		if !isSingle(s.DType) && (i == 0 || s.DType != tensor.Int8) {
+		if !ops.IsSingle(s.DType) && (i == 0 || s.DType != tensor.Int8) {
 			return fmt.Errorf("it takes floats of 32 bits and halves, and caches of int8, not %v", s.DType)
 		}
 	}
@@ -81,10 +83,10 @@ func attendWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 // it, and on nothing else: not on how rows make tiles either.
 type attending struct {
 	attendSizes
-	c                                       *call
+	c                                       *ops.Call
 	set                                     *simd.Set
-	q, k, v, keys, values, at, table, sinks view
-	bias                                    view
+	q, k, v, keys, values, at, table, sinks ops.View
+	bias                                    ops.View
 	scale, softcap                          float32
 	window, chunk                           int
 	// tiles are where tiles begin, and the end of all.
@@ -95,35 +97,35 @@ type attending struct {
 var attendings = sync.Pool{New: func() any { return new(attending) }}
 
 // runAttend writes keys and values to their places, then has every row attend.
-func runAttend(c *call) error {
+func runAttend(c *ops.Call) error {
 	a := attendings.Get().(*attending)
-	a.attendSizes = sizesOfAttend(c.in[0].shape(), c.in[4].shape(), c.in[6].shape(), c.in[4].dtype, c.attrs)
-	a.c, a.set = c, c.pool.set
-	a.q, a.k, a.v, a.keys, a.values, a.at, a.table = c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.in[5], c.in[6]
-	a.sinks, a.bias = c.operand(7), c.operand(8)
-	a.scale, a.softcap = float32(c.attrs.Float("scale")), float32(c.attrs.Float("softcap"))
-	a.window, a.chunk = c.attrs.Int("window"), c.attrs.Int("chunk")
+	a.attendSizes = sizesOfAttend(c.In[0].Shape(), c.In[4].Shape(), c.In[6].Shape(), c.In[4].DType, c.Attrs)
+	a.c, a.set = c, c.Pool.Set
+	a.q, a.k, a.v, a.keys, a.values, a.at, a.table = c.In[0], c.In[1], c.In[2], c.In[3], c.In[4], c.In[5], c.In[6]
+	a.sinks, a.bias = c.Operand(7), c.Operand(8)
+	a.scale, a.softcap = float32(c.Attrs.Float("scale")), float32(c.Attrs.Float("softcap"))
+	a.window, a.chunk = c.Attrs.Int("window"), c.Attrs.Int("chunk")
 	err := a.check()
 	if err == nil && a.rows*a.groups > 0 {
-		if !a.k.absent() {
-			c.pool.Do(a.groups, max(1, grain/max(1, a.rows*(a.width+a.valueWidth))), (*attendWriter)(a))
+		if !a.k.Absent() {
+			c.Pool.Do(a.groups, max(1, ops.Grain/max(1, a.rows*(a.width+a.valueWidth))), (*attendWriter)(a))
 		}
 		a.next.Store(0)
-		lanes := max(min(len(c.work)/a.partBytes(), mostLanes), 1)
+		lanes := max(min(len(c.Work)/a.partBytes(), mostLanes), 1)
 		a.cut(min(a.tile, max(1, a.rows*a.groups/(2*lanes))))
-		c.pool.Do(min(lanes, a.units()), 1, a)
-		err = c.ctx.Err()
+		c.Pool.Do(min(lanes, a.units()), 1, a)
+		err = c.Ctx.Err()
 	}
 	a.c, a.set = nil, nil
-	a.q, a.k, a.v, a.keys, a.values, a.at, a.table, a.sinks = view{}, view{}, view{}, view{}, view{}, view{}, view{}, view{}
-	a.bias = view{}
+	a.q, a.k, a.v, a.keys, a.values, a.at, a.table, a.sinks = ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}
+	a.bias = ops.View{}
 	attendings.Put(a)
 	return err
 }
 
 // check returns an error where a row's position has no place in its table, or a block that it looks at is not in the caches.
 func (a *attending) check() error {
-	places := a.keys.shape()[0] / graph.BlockRows
+	places := a.keys.Shape()[0] / graph.BlockRows
 	for r := range a.rows {
 		p := a.position(r)
 		if p < 0 {
@@ -171,13 +173,13 @@ func (a *attending) units() int { return (len(a.tiles) - 1) * a.groups }
 
 // position returns where in its sequence a row is.
 func (a *attending) position(row int) int64 {
-	return elements[int64](a.at)[a.at.layout.Offset+row*a.at.layout.Strides[0]]
+	return ops.Elements[int64](a.at)[a.at.Layout.Offset+row*a.at.Layout.Strides[0]]
 }
 
 // block returns which block of the caches is block b of a row's sequence.
 func (a *attending) block(row, b int) int64 {
-	l := &a.table.layout
-	return elements[int64](a.table)[l.Offset+row*l.Strides[0]+b*l.Strides[1]]
+	l := &a.table.Layout
+	return ops.Elements[int64](a.table)[l.Offset+row*l.Strides[0]+b*l.Strides[1]]
 }
 
 // first returns the first position that one looks at.
@@ -198,8 +200,8 @@ type attendWriter attending
 // Run implements Task.
 func (w *attendWriter) Run(from, to int) {
 	a := (*attending)(w)
-	buffer := newBlockBuffer()
-	room := floatsIn(buffer)
+	buffer := ops.NewBlockBuffer()
+	room := ops.FloatsIn(buffer)
 	for g := from; g < to; g++ {
 		for r := range a.rows {
 			p := a.position(r)
@@ -211,16 +213,16 @@ func (w *attendWriter) Run(from, to int) {
 			a.write(a.values, place, a.v, r, g, a.valueWidth, room)
 		}
 	}
-	blockBuffers.Put(buffer)
+	ops.BlockBuffers.Put(buffer)
 }
 
 // write puts a row of a head to its place in a cache.
-func (a *attending) write(cache view, place int, x view, row, group, width int, room []float32) {
-	l := &x.layout
+func (a *attending) write(cache ops.View, place int, x ops.View, row, group, width int, room []float32) {
+	l := &x.Layout
 	from, stride := l.Offset+row*l.Strides[0]+group*l.Strides[1], l.Strides[2]
-	to := (place*a.groups + group) * graph.CacheWidth(cache.dtype, width)
-	if cache.dtype == tensor.Int8 {
-		a.writeRounded(cache.data[to:][:graph.CacheWidth(cache.dtype, width)], x, from, stride, room)
+	to := (place*a.groups + group) * graph.CacheWidth(cache.DType, width)
+	if cache.DType == tensor.Int8 {
+		a.writeRounded(cache.Data[to:][:graph.CacheWidth(cache.DType, width)], x, from, stride, room)
 		return
 	}
 	for k := 0; k < width; k += len(room) {
@@ -231,7 +233,7 @@ func (a *attending) write(cache view, place int, x view, row, group, width int, 
 }
 
 // writeRounded puts a row into a cache of int8.
-func (a *attending) writeRounded(to []byte, x view, from, stride int, room []float32) {
+func (a *attending) writeRounded(to []byte, x ops.View, from, stride int, room []float32) {
 	codes := to[:len(to)-4]
 	scale := float32(0)
 	for k := 0; k < len(codes); k += len(room) {
@@ -277,31 +279,31 @@ func (u *attendUnit) loadRounded(dst []float32, row []byte) {
 }
 
 // load reads elements of a float dtype.
-func (a *attending) load(dst []float32, v view, first, stride int) {
+func (a *attending) load(dst []float32, v ops.View, first, stride int) {
 	if a.set != nil {
-		loadSingle(a.set, dst, v, first, stride)
+		ops.LoadSingle(a.set, dst, v, first, stride)
 	} else {
-		loadReal(dst, v, first, stride)
+		ops.LoadReal(dst, v, first, stride)
 	}
 }
 
 // store writes elements of a float dtype one behind the other.
-func (a *attending) store(v view, at int, src []float32) {
+func (a *attending) store(v ops.View, at int, src []float32) {
 	switch {
 	case len(src) == 0:
-	case !isHalf(v.dtype):
-		copy(elements[float32](v)[at:], src)
+	case !ops.IsHalf(v.DType):
+		copy(ops.Elements[float32](v)[at:], src)
 	case a.set != nil:
-		narrowRow(a.set, v, at, src)
+		ops.NarrowRow(a.set, v, at, src)
 	default:
-		storeReal(v, at, src)
+		ops.StoreReal(v, at, src)
 	}
 }
 
 // Run computes units until none is left.
 func (a *attending) Run(lane, _ int) {
 	bytes := a.partBytes()
-	room := elements[float32](view{data: a.c.work[lane*bytes:][:bytes]})
+	room := ops.Elements[float32](ops.View{Data: a.c.Work[lane*bytes:][:bytes]})
 	take := func(n int) []float32 {
 		piece := room[:n:n]
 		room = room[n:]
@@ -312,7 +314,7 @@ func (a *attending) Run(lane, _ int) {
 		outputs: take(a.tile * a.each * a.valueWidth), loaded: take(graph.BlockRows * max(a.width, a.valueWidth)),
 		sums: take(attendSums),
 	}
-	for n := int(a.next.Add(1)) - 1; n < a.units() && a.c.ctx.Err() == nil; n = int(a.next.Add(1)) - 1 {
+	for n := int(a.next.Add(1)) - 1; n < a.units() && a.c.Ctx.Err() == nil; n = int(a.next.Add(1)) - 1 {
 		// The last rows of a prompt see the most, so they begin.
 		tile := len(a.tiles) - 2 - n/a.groups
 		u.compute(a.tiles[tile], a.tiles[tile+1], n%a.groups)
@@ -336,13 +338,13 @@ func (u *attendUnit) compute(from, to, group int) {
 	}
 	for i := range u.count {
 		at := ((from+i)*u.heads + group*u.each) * u.valueWidth
-		u.store(u.c.out[0], u.c.out[0].layout.Offset+at, u.outputs[i*u.each*u.valueWidth:][:u.each*u.valueWidth])
+		u.store(u.c.Out[0], u.c.Out[0].Layout.Offset+at, u.outputs[i*u.each*u.valueWidth:][:u.each*u.valueWidth])
 	}
 }
 
 // attend has all rows look at what they see.
 func (u *attendUnit) attend() {
-	l := &u.q.layout
+	l := &u.q.Layout
 	for q := range u.count * u.each {
 		at := l.Offset + (u.row+q/u.each)*l.Strides[0] + (u.group*u.each+q%u.each)*l.Strides[1]
 		u.load(u.queries[q*u.width:][:u.width], u.q, at, l.Strides[2])
@@ -366,18 +368,18 @@ func (u *attendUnit) lookAt(values bool) {
 	end := u.position0 + u.count
 	for p := u.first(u.position0); p < end; {
 		next := min(p-p%graph.BlockRows+graph.BlockRows, end)
-		line := graph.CacheWidth(cache.dtype, width)
+		line := graph.CacheWidth(cache.DType, width)
 		at, pitch := u.placeOf(p)*line, u.groups*line
 		if next < end {
 			u.fetch(cache, u.placeOf(next)*line, pitch, line)
 		}
 		rows := u.loaded
-		if cache.dtype == tensor.Float32 && u.count*u.each < 4 {
-			rows = elements[float32](cache)[at:]
+		if cache.DType == tensor.Float32 && u.count*u.each < 4 {
+			rows = ops.Elements[float32](cache)[at:]
 		} else { // for many queries they had better lie one behind the other
 			for i := range next - p {
-				if to := u.loaded[i*width:][:width]; cache.dtype == tensor.Int8 {
-					u.loadRounded(to, cache.data[at+i*pitch:][:line])
+				if to := u.loaded[i*width:][:width]; cache.DType == tensor.Int8 {
+					u.loadRounded(to, cache.Data[at+i*pitch:][:line])
 				} else {
 					u.load(to, cache, at+i*pitch, 1)
 				}
@@ -400,10 +402,10 @@ func (u *attendUnit) placeOf(p int) int {
 }
 
 // fetch fetches a block's rows of a cache, from element at on, which lie far apart.
-func (u *attendUnit) fetch(cache view, at, pitch, width int) {
-	size := cache.dtype.Size()
+func (u *attendUnit) fetch(cache ops.View, at, pitch, width int) {
+	size := cache.DType.Size()
 	if u.set != nil && width > 0 {
-		simd.FetchRows(graph.BlockRows, uintptr(unsafe.Pointer(&cache.data[at*size])), pitch*size, width*size)
+		simd.FetchRows(graph.BlockRows, uintptr(unsafe.Pointer(&cache.Data[at*size])), pitch*size, width*size)
 	}
 }
 
@@ -470,13 +472,13 @@ func (u *attendUnit) weigh(line []float32, head int) {
 		scale = u.softcap
 	}
 	u.multiply(line, scale)
-	if !u.bias.absent() {
+	if !u.bias.Absent() {
 		u.lean(line, u.group*u.each+head)
 	}
 	top := u.largest(line)
 	sink := math.Inf(-1)
-	if !u.sinks.absent() {
-		l, x := &u.sinks.layout, u.sums[:1]
+	if !u.sinks.Absent() {
+		l, x := &u.sinks.Layout, u.sums[:1]
 		u.load(x, u.sinks, l.Offset+(u.group*u.each+head)*l.Strides[0], 1)
 		sink = float64(x[0])
 		top = max(top, x[0])
@@ -486,12 +488,12 @@ func (u *attendUnit) weigh(line []float32, head int) {
 		sum = u.set.ExpSum(line, line, 1, top)
 	} else {
 		for i, x := range line {
-			e := expFast(float64(x - top))
+			e := axes.ExpFast(float64(x - top))
 			line[i] = float32(e)
 			sum += e
 		}
 	}
-	if !u.sinks.absent() {
+	if !u.sinks.Absent() {
 		sum += math.Exp(sink - float64(top))
 	}
 	u.multiply(line, float32(1/sum))
@@ -499,7 +501,7 @@ func (u *attendUnit) weigh(line []float32, head int) {
 
 // lean adds the bias of a head to the scores of the positions up to that of the row, which is the last.
 func (u *attendUnit) lean(line []float32, head int) {
-	l, all := &u.bias.layout, elements[float32](u.bias)
+	l, all := &u.bias.Layout, ops.Elements[float32](u.bias)
 	for i := range line {
 		distance := min(len(line)-1-i, l.Shape[1]-1)
 		line[i] += all[l.Offset+head*l.Strides[0]+distance*l.Strides[1]]

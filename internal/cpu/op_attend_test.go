@@ -12,6 +12,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -131,7 +132,7 @@ func (a *attended) forget() {
 }
 
 func newTensor(d tensor.DType, shape ...int) *tensor.Tensor {
-	return &tensor.Tensor{DType: d, Layout: tensor.Contiguous(shape...), Data: make([]byte, volume(shape)*d.Size())}
+	return &tensor.Tensor{DType: d, Layout: tensor.Contiguous(shape...), Data: make([]byte, ops.Volume(shape)*d.Size())}
 }
 
 // roundTo rounds to a float dtype.
@@ -159,10 +160,10 @@ func (a *attended) in(tokens []token) []*tensor.Tensor {
 	at, tables := newTensor(tensor.Int64, n), newTensor(tensor.Int64, n, attendBlocks)
 	put := func(t *tensor.Tensor, row int, x []float64) {
 		for i, value := range x {
-			storeFloat(view{data: t.Data, dtype: t.DType, layout: t.Layout}, row*len(x)+i, value)
+			ops.StoreFloat(ops.View{Data: t.Data, DType: t.DType, Layout: t.Layout}, row*len(x)+i, value)
 		}
 	}
-	of := func(t *tensor.Tensor) []int64 { return elements[int64](view{data: t.Data}) }
+	of := func(t *tensor.Tensor) []int64 { return ops.Elements[int64](ops.View{Data: t.Data}) }
 	for i, x := range tokens {
 		of(at)[i] = int64(x.position)
 		if x.position < 0 { // its table is nobody's
@@ -201,7 +202,7 @@ func (a *attended) attrs() graph.Attrs {
 }
 
 // run computes a pass and returns each token's result.
-func (a *attended) run(t *testing.T, pool *Pool, tokens []token) [][]byte {
+func (a *attended) run(t *testing.T, pool *ops.Pool, tokens []token) [][]byte {
 	t.Helper()
 	out, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), a.in(tokens)...)
 	if err != nil {
@@ -271,7 +272,7 @@ func (a *attended) check(t *testing.T, x token, got []byte) {
 	t.Helper()
 	limit := map[tensor.DType]float64{tensor.Float32: 2e-6, tensor.BFloat16: 8e-3, tensor.Float16: 1e-3}[a.query]
 	numbers := make([]float64, a.heads*a.valueWidth)
-	loadReal(numbers, view{data: got, dtype: a.query}, 0, 1)
+	ops.LoadReal(numbers, ops.View{Data: got, DType: a.query}, 0, 1)
 	for i, want := range a.want(x) {
 		if g := numbers[i]; !(math.Abs(g-want) <= limit*max(1, math.Abs(want))) {
 			t.Fatalf("%v: element %d of %v is %v, want %v", a.name, i, x, g, want)
@@ -290,7 +291,7 @@ func whole(sequence, end int) []token {
 
 // TestAttendAsDefined: numbers are those of the definition, computed in float64 with everything in view.
 func TestAttendAsDefined(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	for _, c := range attendCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -308,7 +309,7 @@ func TestAttendAsDefined(t *testing.T) {
 // TestAttendReads: rows without keys and values of their own see what others wrote, up to their position, and write
 // nothing.
 func TestAttendReads(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	for _, c := range attendCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -335,7 +336,7 @@ func TestAttendReads(t *testing.T) {
 // TestAttendRowsAreAlone: a token's bits are the same whether its sequence comes at once, in pieces or token by token, whatever
 // else is in the pass, and on any number of threads.
 func TestAttendRowsAreAlone(t *testing.T) {
-	one, several := NewPool(1), NewPool(3)
+	one, several := ops.NewPool(1), ops.NewPool(3)
 	defer one.Close()
 	defer several.Close()
 	const length = 90
@@ -363,7 +364,7 @@ func TestAttendRowsAreAlone(t *testing.T) {
 			}
 			for round := range 12 {
 				a.forget()
-				pool := []*Pool{one, several}[round%2]
+				pool := []*ops.Pool{one, several}[round%2]
 				var done [3]int
 				for done != [3]int{length, length, length} {
 					var tokens []token
@@ -393,7 +394,7 @@ func TestAttendRowsAreAlone(t *testing.T) {
 
 // TestAttendWritesItsPlacesAlone: what other sequences have in the caches, and what nobody has, stays as it is.
 func TestAttendWritesItsPlacesAlone(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	a := newAttended(attendCases[1], 2, rand.New(rand.NewPCG(5, 6)))
 	for _, cache := range []*tensor.Tensor{a.keys, a.values} {
@@ -423,7 +424,7 @@ func TestAttendWritesItsPlacesAlone(t *testing.T) {
 
 // TestAttendRefusesPlacesThatAreNotThere: an index out of range is an error that says so, and nothing is written.
 func TestAttendRefusesPlacesThatAreNotThere(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	for name, c := range map[string]struct {
 		change      func(at, tables []int64)
@@ -440,7 +441,7 @@ func TestAttendRefusesPlacesThatAreNotThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAttended(attendCases[0], 1, rand.New(rand.NewPCG(7, 8)))
 			in := a.in([]token{{0, 17}, {0, 18}})
-			c.change(elements[int64](view{data: in[5].Data}), elements[int64](view{data: in[6].Data}))
+			c.change(ops.Elements[int64](ops.View{Data: in[5].Data}), ops.Elements[int64](ops.View{Data: in[6].Data}))
 			_, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), in...)
 			var index *graph.IndexError
 			if !errors.As(err, &index) || index.Index != c.index || index.Size != c.size || index.Operand != c.operand {
@@ -456,7 +457,7 @@ func TestAttendRefusesPlacesThatAreNotThere(t *testing.T) {
 	// Blocks before the window, and behind the position, are nobody's business.
 	a := newAttended(attendCases[4], 1, rand.New(rand.NewPCG(7, 8)))
 	in := a.in([]token{{0, 60}})
-	copy(elements[int64](view{data: in[6].Data}), []int64{-5, 1 << 40})
+	copy(ops.Elements[int64](ops.View{Data: in[6].Data}), []int64{-5, 1 << 40})
 	if _, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), in...); err != nil {
 		t.Error(err)
 	}
@@ -465,7 +466,7 @@ func TestAttendRefusesPlacesThatAreNotThere(t *testing.T) {
 // TestAttendRoundsEachRow: the codes and the scale of a row are those of its own values; a row of zeros is zeros, one with a NaN or an
 // infinity has no number, and those beside it have.
 func TestAttendRoundsEachRow(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	a := newAttended(attendCase{heads: 1, groups: 1, width: 3, valueWidth: 2, cache: tensor.Int8}, 1, rand.New(rand.NewPCG(1, 1)))
 	a.k[0][0] = []float64{0.5, -254, 127}
@@ -489,7 +490,7 @@ func TestAttendRoundsEachRow(t *testing.T) {
 
 // TestAttendTakesViews: queries, keys and values may be parts of one product, a table one row for all.
 func TestAttendTakesViews(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	a := newAttended(attendCases[1], 1, rand.New(rand.NewPCG(9, 10)))
 	tokens := whole(0, 40)
@@ -510,7 +511,7 @@ func TestAttendTakesViews(t *testing.T) {
 		at += heads * a.width
 	}
 	table := newTensor(tensor.Int64, attendBlocks)
-	copy(elements[int64](view{data: table.Data}), a.tables[0])
+	copy(ops.Elements[int64](ops.View{Data: table.Data}), a.tables[0])
 	in[6] = &tensor.Tensor{DType: tensor.Int64, Data: table.Data, Layout: tensor.Layout{
 		Shape: tensor.Shape{len(tokens), attendBlocks}, Strides: []int{0, 1},
 	}}

@@ -5,28 +5,29 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
 // attentionKernels let positions look at each other.
-var attentionKernels = map[graph.Kind]kernel{
-	"scaled_dot_product_attention": {run: runAttention, work: attentionWork, supports: onlyReal},
+var attentionKernels = map[graph.Kind]ops.Kernel{
+	"scaled_dot_product_attention": {Run: runAttention, Work: attentionWork, Supports: ops.OnlyReal},
 }
 
 // runAttention: out[i] = Σ_j p[i, j]·v[j] with p[i] = softmax_j(scale·q[i]·k[j] + mask[i, j]), zero where no key is
 // seen: torch.nn.functional.scaled_dot_product_attention. Half floats are computed in float32 and rounded once.
-func runAttention(c *call) error {
-	if c.pool.set != nil && flashTakes(c.in[0].dtype, c.attrs) {
+func runAttention(c *ops.Call) error {
+	if c.Pool.Set != nil && flashTakes(c.In[0].DType, c.Attrs) {
 		runFlash(c)
-		return c.ctx.Err()
+		return c.Ctx.Err()
 	}
-	if c.in[0].dtype == tensor.Float64 {
+	if c.In[0].DType == tensor.Float64 {
 		attend[float64](c)
 	} else {
 		attend[float32](c)
 	}
-	return c.ctx.Err()
+	return c.Ctx.Err()
 }
 
 // attentionSizes are how a call is cut: queries are taken in blocks of rows, and blocks are spread over parts, each with
@@ -41,7 +42,7 @@ func sizesOfAttention(q, k, v tensor.Shape) attentionSizes {
 	const scores, leastRows, mostRows, mostParts = 1 << 17, 8, 64, 32
 	r := len(q)
 	s := attentionSizes{
-		batch: volume(q[:r-2]), queries: q[r-2], keys: k[r-2], width: q[r-1], valueWidth: v[r-1],
+		batch: ops.Volume(q[:r-2]), queries: q[r-2], keys: k[r-2], width: q[r-1], valueWidth: v[r-1],
 	}
 	s.rows = min(max(scores/max(s.keys, 1), leastRows), mostRows)
 	s.blocks = (s.queries + s.rows - 1) / s.rows
@@ -51,11 +52,11 @@ func sizesOfAttention(q, k, v tensor.Shape) attentionSizes {
 
 // partBytes returns the scratch of one part.
 func (s attentionSizes) partBytes(d tensor.DType) int64 {
-	size := realBytes(d)
+	size := ops.RealBytes(d)
 	products := max(gemmWork(s.rows, s.keys, s.width, size), gemmWork(s.rows, s.valueWidth, s.keys, size))
-	bytes := scratchBytes(size, s.rows*s.keys, s.keys) + int64(roundUp(int(products), 8))
-	if isHalf(d) {
-		bytes += scratchBytes(size, s.rows*s.valueWidth)
+	bytes := ops.ScratchBytes(size, s.rows*s.keys, s.keys) + int64(ops.RoundUp(int(products), 8))
+	if ops.IsHalf(d) {
+		bytes += ops.ScratchBytes(size, s.rows*s.valueWidth)
 	}
 	return bytes
 }
@@ -70,34 +71,34 @@ func attentionWork(in, _ []graph.Spec, a graph.Attrs) int64 {
 }
 
 // An attention is a call being computed in T, a task whose parts are those of its sizes.
-type attention[T real] struct {
+type attention[T ops.Real] struct {
 	attentionSizes
-	c                        *call
-	q, k, v, mask, out, also view
+	c                        *ops.Call
+	q, k, v, mask, out, also ops.View
 	scale                    T
 	causal                   bool
 	weights, unseenNaN       bool
 }
 
-func attend[T real](c *call) {
+func attend[T ops.Real](c *ops.Call) {
 	a := attention[T]{
-		attentionSizes: sizesOfAttention(c.in[0].shape(), c.in[1].shape(), c.in[2].shape()), c: c,
-		q: c.in[0], k: c.in[1], v: c.in[2], mask: c.operand(3), out: c.out[0],
-		scale: T(c.attrs.Float("scale")), causal: c.attrs.Bool("is_causal"),
-		weights: c.attrs.String("also") == "weights", unseenNaN: c.attrs.Bool("unseen_nan"),
+		attentionSizes: sizesOfAttention(c.In[0].Shape(), c.In[1].Shape(), c.In[2].Shape()), c: c,
+		q: c.In[0], k: c.In[1], v: c.In[2], mask: c.Operand(3), out: c.Out[0],
+		scale: T(c.Attrs.Float("scale")), causal: c.Attrs.Bool("is_causal"),
+		weights: c.Attrs.String("also") == "weights", unseenNaN: c.Attrs.Bool("unseen_nan"),
 	}
-	if len(c.out) > 1 {
-		a.also = c.out[1]
+	if len(c.Out) > 1 {
+		a.also = c.Out[1]
 	}
-	tasks.Do(c.pool, a.parts, 1, a)
+	tasks.Do(c.Pool, a.parts, 1, a)
 }
 
 // Run implements Task.
 func (a *attention[T]) Run(part, _ int) {
-	units, bytes := a.batch*a.blocks, int(a.partBytes(a.q.dtype))
-	work := scratch(a.c.work[part*bytes:][:bytes])
+	units, bytes := a.batch*a.blocks, int(a.partBytes(a.q.DType))
+	work := ops.Scratch(a.c.Work[part*bytes:][:bytes])
 	f := tasks.Take[attentionFactors[T]]()
-	for unit := part * units / a.parts; unit < (part+1)*units/a.parts && a.c.ctx.Err() == nil; unit++ {
+	for unit := part * units / a.parts; unit < (part+1)*units/a.parts && a.c.Ctx.Err() == nil; unit++ {
 		from := unit % a.blocks * a.rows
 		a.block(f, unit/a.blocks, from, min(from+a.rows, a.queries), work)
 	}
@@ -106,10 +107,10 @@ func (a *attention[T]) Run(part, _ int) {
 }
 
 // attentionFactors are the factors of an attention's products.
-type attentionFactors[T real] struct{ q, k, weights, v matrix[T] }
+type attentionFactors[T ops.Real] struct{ q, k, weights, v matrix[T] }
 
 // block computes the queries [from, to) of one matrix of the batch.
-func (a *attention[T]) block(f *attentionFactors[T], batch, from, to int, work scratch) {
+func (a *attention[T]) block(f *attentionFactors[T], batch, from, to int, work ops.Scratch) {
 	rows := to - from
 	keys := a.keys
 	if a.causal {
@@ -117,15 +118,15 @@ func (a *attention[T]) block(f *attentionFactors[T], batch, from, to int, work s
 	}
 	f.q, f.k, f.v = a.matrix(a.q, batch, false), a.matrix(a.k, batch, false), a.matrix(a.v, batch, true)
 	f.q.offset += from * f.q.line
-	scores := takeReal[T](&work, a.rows*a.keys)[:rows*keys]
-	mask := takeReal[T](&work, a.keys)[:keys]
+	scores := ops.TakeReal[T](&work, a.rows*a.keys)[:rows*keys]
+	mask := ops.TakeReal[T](&work, a.keys)[:keys]
 	out := a.out
 	var sums []T
 	at := (batch*a.queries + from) * a.valueWidth
-	if isHalf(out.dtype) {
-		sums = takeReal[T](&work, a.rows*a.valueWidth)[:rows*a.valueWidth]
+	if ops.IsHalf(out.DType) {
+		sums = ops.TakeReal[T](&work, a.rows*a.valueWidth)[:rows*a.valueWidth]
 	} else {
-		sums = elements[T](out)[at:][:rows*a.valueWidth]
+		sums = ops.Elements[T](out)[at:][:rows*a.valueWidth]
 	}
 	gemm(nil, rows, keys, a.width, &f.q, &f.k, scores, keys, gemmOptions[T]{}, work)
 	for i := range rows {
@@ -133,7 +134,7 @@ func (a *attention[T]) block(f *attentionFactors[T], batch, from, to int, work s
 		for j := range line {
 			line[j] *= a.scale
 		}
-		if !a.mask.absent() {
+		if !a.mask.Absent() {
 			a.addMask(line, mask, batch, from+i)
 		}
 		seen := keys
@@ -151,20 +152,20 @@ func (a *attention[T]) block(f *attentionFactors[T], batch, from, to int, work s
 	if keys == 0 {
 		clear(sums)
 	} else {
-		f.weights = matrix[T]{data: memoryOf(scores), dtype: realDType[T](), line: keys, step: 1}
+		f.weights = matrix[T]{data: ops.MemoryOf(scores), dtype: ops.RealDType[T](), line: keys, step: 1}
 		gemm(nil, rows, a.valueWidth, keys, &f.weights, &f.v, sums, a.valueWidth, gemmOptions[T]{}, work)
 	}
-	if isHalf(out.dtype) {
-		storeReal(out, at, sums)
+	if ops.IsHalf(out.DType) {
+		ops.StoreReal(out, at, sums)
 	}
 }
 
 // matrix returns one matrix of a batch as a factor: its lines are its rows, or its columns.
-func (a *attention[T]) matrix(v view, batch int, columns bool) matrix[T] {
-	l := v.layout
+func (a *attention[T]) matrix(v ops.View, batch int, columns bool) matrix[T] {
+	l := v.Layout
 	r := len(l.Shape)
 	m := matrix[T]{
-		data: v.data, dtype: v.dtype, offset: l.Leading(2).OffsetOf(batch),
+		data: v.Data, dtype: v.DType, offset: l.Leading(2).OffsetOf(batch),
 		line: l.Strides[r-2], step: l.Strides[r-1],
 	}
 	if columns {
@@ -175,11 +176,11 @@ func (a *attention[T]) matrix(v view, batch int, columns bool) matrix[T] {
 
 // addMask adds the mask's line of one query to its scores; values is scratch for it.
 func (a *attention[T]) addMask(line, values []T, batch, query int) {
-	l := a.mask.layout
+	l := a.mask.Layout
 	r := len(l.Shape)
 	at, stride := l.Leading(2).OffsetOf(batch)+query*l.Strides[r-2], l.Strides[r-1]
-	if a.mask.dtype == tensor.Bool {
-		seen := elements[uint8](a.mask)
+	if a.mask.DType == tensor.Bool {
+		seen := ops.Elements[uint8](a.mask)
 		for j := range line {
 			if seen[at+j*stride] == 0 {
 				line[j] = T(math.Inf(-1))
@@ -187,7 +188,7 @@ func (a *attention[T]) addMask(line, values []T, batch, query int) {
 		}
 		return
 	}
-	loadReal(values, a.mask, at, stride)
+	ops.LoadReal(values, a.mask, at, stride)
 	for j := range line {
 		line[j] += values[j]
 	}
@@ -195,7 +196,7 @@ func (a *attention[T]) addMask(line, values []T, batch, query int) {
 
 // weigh makes the first seen numbers of a line the exponentials of themselves over the sum of all, and the others
 // zero. Where all are −∞ it makes them zero, and the sum that it returns is.
-func weigh[T real](line []T, seen int) (largest, sum T) {
+func weigh[T ops.Real](line []T, seen int) (largest, sum T) {
 	clear(line[seen:])
 	line = line[:seen]
 	largest = T(math.Inf(-1))
@@ -224,18 +225,18 @@ func weigh[T real](line []T, seen int) (largest, sum T) {
 // giveAlso writes what the call gives besides the attention, for one query.
 func (a *attention[T]) giveAlso(line []T, largest, sum T, batch, query int) {
 	switch at := batch*a.queries + query; {
-	case a.also.absent():
+	case a.also.Absent():
 	case a.weights:
-		storeReal(a.also, at*a.keys, line)
+		ops.StoreReal(a.also, at*a.keys, line)
 		if rest := a.keys - len(line); rest > 0 {
-			size := a.also.dtype.Size()
-			clear(a.also.data[(at*a.keys+len(line))*size:][:rest*size])
+			size := a.also.DType.Size()
+			clear(a.also.Data[(at*a.keys+len(line))*size:][:rest*size])
 		}
 	default:
 		var logSum [1]T
 		if sum != 0 {
 			logSum[0] = largest + T(math.Log(float64(sum)))
 		}
-		storeReal(a.also, at, logSum[:])
+		ops.StoreReal(a.also, at, logSum[:])
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -29,7 +30,7 @@ const (
 type flash struct {
 	set                      *simd.Set
 	ctx                      context.Context
-	q, k, v, mask, out, also view
+	q, k, v, mask, out, also ops.View
 	work                     []byte
 	partBytes                int
 	scale                    float32
@@ -49,46 +50,46 @@ type flashSizes struct {
 func flashSizesOf(q, k, v tensor.Shape) flashSizes {
 	r := len(q)
 	s := flashSizes{
-		batch: volume(q[:r-2]), queries: q[r-2], keys: k[r-2], width: q[r-1], valueWidth: v[r-1],
+		batch: ops.Volume(q[:r-2]), queries: q[r-2], keys: k[r-2], width: q[r-1], valueWidth: v[r-1],
 	}
 	s.blocks = max(1, (s.queries+flashQueries-1)/flashQueries)
-	s.rows = min(roundUp((s.queries+s.blocks-1)/s.blocks, flashTile), flashQueries)
+	s.rows = min(ops.RoundUp((s.queries+s.blocks-1)/s.blocks, flashTile), flashQueries)
 	s.rows = max(s.rows, 1)
 	s.blocks = (s.queries + s.rows - 1) / s.rows
 	s.units = s.batch * s.blocks
 	s.parts = min(s.units, flashParts)
-	s.pitch = roundUp(s.valueWidth, stripColumns)
+	s.pitch = ops.RoundUp(s.valueWidth, stripColumns)
 	return s
 }
 
 // workFloats returns the scratch of one part.
 func (s *flashSizes) workFloats() int {
-	keys := min(roundUp(s.keys, stripColumns), flashKeys)
-	packed := roundUp(s.width, unroll)*keys + roundUp(keys, unroll)*s.pitch
+	keys := min(ops.RoundUp(s.keys, stripColumns), flashKeys)
+	packed := ops.RoundUp(s.width, unroll)*keys + ops.RoundUp(keys, unroll)*s.pitch
 	return packed + flashTile*flashPitch + s.rows*(s.pitch+s.width+2) + flashKeys + 2*flashTile
 }
 
 // flashTakes reports whether a flash computes a call.
 func flashTakes(d tensor.DType, a graph.Attrs) bool {
-	return isSingle(d) && a.String("also") != "weights"
+	return ops.IsSingle(d) && a.String("also") != "weights"
 }
 
 // runFlash computes a call.
-func runFlash(c *call) {
+func runFlash(c *ops.Call) {
 	f := flashes.Get().(*flash)
 	*f = flash{
-		set: c.pool.set, ctx: c.ctx, q: c.in[0], k: c.in[1], v: c.in[2], out: c.out[0], work: c.work,
-		scale: float32(c.attrs.Float("scale")), causal: c.attrs.Bool("is_causal"), unseenNaN: c.attrs.Bool("unseen_nan"),
-		flashSizes: flashSizesOf(c.in[0].shape(), c.in[1].shape(), c.in[2].shape()),
+		set: c.Pool.Set, ctx: c.Ctx, q: c.In[0], k: c.In[1], v: c.In[2], out: c.Out[0], work: c.Work,
+		scale: float32(c.Attrs.Float("scale")), causal: c.Attrs.Bool("is_causal"), unseenNaN: c.Attrs.Bool("unseen_nan"),
+		flashSizes: flashSizesOf(c.In[0].Shape(), c.In[1].Shape(), c.In[2].Shape()),
 	}
-	if len(c.in) > 3 {
-		f.mask = c.in[3]
+	if len(c.In) > 3 {
+		f.mask = c.In[3]
 	}
-	if len(c.out) > 1 {
-		f.also = c.out[1]
+	if len(c.Out) > 1 {
+		f.also = c.Out[1]
 	}
 	f.partBytes = 4 * f.workFloats()
-	c.pool.Do(f.parts, 1, f)
+	c.Pool.Do(f.parts, 1, f)
 	*f = flash{}
 	flashes.Put(f)
 }
@@ -112,7 +113,7 @@ type flashUnit struct {
 // Run implements Task.
 func (f *flash) Run(from, to int) {
 	for part := from; part < to; part++ {
-		u := f.unit(scratch(f.work[part*f.partBytes:][:f.partBytes]))
+		u := f.unit(ops.Scratch(f.work[part*f.partBytes:][:f.partBytes]))
 		for unit := part * f.units / f.parts; unit < (part+1)*f.units/f.parts && f.ctx.Err() == nil; unit++ {
 			u.batch, u.from = unit/f.blocks, unit%f.blocks*f.rows
 			u.to = min(u.from+f.rows, f.queries)
@@ -122,26 +123,26 @@ func (f *flash) Run(from, to int) {
 }
 
 // unit divides scratch.
-func (f *flash) unit(work scratch) (u flashUnit) {
-	all := elements[float32](view{data: work})
+func (f *flash) unit(work ops.Scratch) (u flashUnit) {
+	all := ops.Elements[float32](ops.View{Data: work})
 	take := func(n int) []float32 {
 		piece := all[:n]
 		all = all[n:]
 		return piece
 	}
-	keys := min(roundUp(f.keys, stripColumns), flashKeys)
-	u.packedKeys, u.packedValues = take(roundUp(f.width, unroll)*keys), take(roundUp(keys, unroll)*f.pitch)
+	keys := min(ops.RoundUp(f.keys, stripColumns), flashKeys)
+	u.packedKeys, u.packedValues = take(ops.RoundUp(f.width, unroll)*keys), take(ops.RoundUp(keys, unroll)*f.pitch)
 	u.scores, u.sums, u.copied = take(flashTile*flashPitch), take(f.rows*f.pitch), take(f.rows*f.width)
 	u.tops, u.totals, u.mask, u.tile = take(f.rows), take(f.rows), take(flashKeys), take(2*flashTile)
 	return u
 }
 
 // factor returns one matrix of a batch, whose lines are its rows.
-func (f *flash) factor(v view, batch int) matrix[float32] {
-	l := v.layout
+func (f *flash) factor(v ops.View, batch int) matrix[float32] {
+	l := v.Layout
 	r := len(l.Shape)
 	return matrix[float32]{
-		data: v.data, dtype: v.dtype, offset: l.Leading(2).OffsetOf(batch),
+		data: v.Data, dtype: v.DType, offset: l.Leading(2).OffsetOf(batch),
 		line: l.Strides[r-2], step: l.Strides[r-1], set: f.set,
 	}
 }
@@ -154,15 +155,15 @@ func (f *flash) compute(u *flashUnit) {
 	u.values.line, u.values.step = u.values.step, u.values.line
 	q := f.factor(f.q, u.batch)
 	if q.dtype == tensor.Float32 && q.step == 1 && q.line > 0 && f.width > 0 {
-		u.queries, u.queryPitch = elements[float32](f.q)[q.offset+u.from*q.line:], q.line
+		u.queries, u.queryPitch = ops.Elements[float32](f.q)[q.offset+u.from*q.line:], q.line
 	} else {
 		for i := range rows {
-			loadSingle(f.set, u.copied[i*f.width:(i+1)*f.width], f.q, q.offset+(u.from+i)*q.line, q.step)
+			ops.LoadSingle(f.set, u.copied[i*f.width:(i+1)*f.width], f.q, q.offset+(u.from+i)*q.line, q.step)
 		}
 		u.queries, u.queryPitch = u.copied, f.width
 	}
-	if !f.mask.absent() {
-		u.maskAt = f.mask.layout.Leading(2).OffsetOf(u.batch)
+	if !f.mask.Absent() {
+		u.maskAt = f.mask.Layout.Leading(2).OffsetOf(u.batch)
 	}
 	for i := range rows {
 		u.tops[i], u.totals[i] = float32(math.Inf(-1)), 0
@@ -199,15 +200,15 @@ func (f *flash) pack(u *flashUnit, k0, k1 int) {
 	n := k1 - k0
 	u.block = n
 	if u.few {
-		if f.k.dtype != tensor.Float32 {
+		if f.k.DType != tensor.Float32 {
 			f.load(u.packedKeys, f.k, u.keys.offset+k0*u.keys.line, n, f.width, u.keys.line)
 		}
-		if f.v.dtype != tensor.Float32 {
+		if f.v.DType != tensor.Float32 {
 			f.load(u.packedValues, f.v, u.values.offset+k0*u.values.step, n, f.valueWidth, u.values.step)
 		}
 		return
 	}
-	columns, depth := f.set.Columns, roundUp(f.width, unroll)
+	columns, depth := f.set.Columns, ops.RoundUp(f.width, unroll)
 	for l := 0; l < n; l += columns {
 		for d := 0; d < f.width; d += blockK {
 			u.keys.pack(u.packedKeys[l*depth+d*columns:], columns, k0+l, k0+min(l+columns, n), d, min(d+blockK, f.width))
@@ -217,12 +218,12 @@ func (f *flash) pack(u *flashUnit, k0, k1 int) {
 }
 
 // load loads rows of a width that lie line apart from element at of a view on.
-func (f *flash) load(dst []float32, v view, at, rows, width, line int) {
+func (f *flash) load(dst []float32, v ops.View, at, rows, width, line int) {
 	if line == width {
 		rows, width = 1, rows*width
 	}
 	for i := range rows {
-		loadSingle(f.set, dst[i*width:(i+1)*width], v, at+i*line, 1)
+		ops.LoadSingle(f.set, dst[i*width:(i+1)*width], v, at+i*line, 1)
 	}
 }
 
@@ -234,7 +235,7 @@ func (f *flash) score(u *flashUnit, r0, r1, k0, n int) {
 	}
 	queries := u.queries[r0*u.queryPitch:]
 	if !u.few {
-		columns, depth := f.set.Columns, roundUp(f.width, unroll)
+		columns, depth := f.set.Columns, ops.RoundUp(f.width, unroll)
 		for l := 0; l < n; l += columns {
 			f.set.Gemm(r1-r0, f.width, queries, u.queryPitch, u.packedKeys[l*depth:][:columns*depth], u.scores[l:], flashPitch,
 				simd.Store, nil)
@@ -242,12 +243,12 @@ func (f *flash) score(u *flashUnit, r0, r1, k0, n int) {
 		return
 	}
 	keys, pitch := u.packedKeys, f.width
-	if f.k.dtype == tensor.Float32 {
-		keys, pitch = elements[float32](f.k)[u.keys.offset+k0*u.keys.line:], u.keys.line
+	if f.k.DType == tensor.Float32 {
+		keys, pitch = ops.Elements[float32](f.k)[u.keys.offset+k0*u.keys.line:], u.keys.line
 	}
 	whole := f.width / f.set.Lanes * f.set.Lanes
 	room := u.packedKeys // has room for a few sums: keys that lie elsewhere do not need it
-	if f.k.dtype != tensor.Float32 {
+	if f.k.DType != tensor.Float32 {
 		room = u.mask
 	}
 	for j := 0; j < n; {
@@ -281,7 +282,7 @@ func (f *flash) weigh(u *flashUnit, r0, r1, k0, n int) {
 		f.set.AddMaxRows(tops, n, u.scores, flashPitch, mask, pitch, scale)
 		scale = 1
 	} else {
-		if f.causal || !f.mask.absent() || !(scale > 0) {
+		if f.causal || !f.mask.Absent() || !(scale > 0) {
 			for r := r0; r < r1; r++ {
 				scale = f.hide(u, r, u.scores[(r-r0)*flashPitch:][:n], k0)
 			}
@@ -323,19 +324,19 @@ func nanOr(x []float32, otherwise float32) float32 {
 // maskRows returns the rows of a mask from query r and key k0 on, and the elements from one to the next, where such rows can
 // be added to scores as they lie, else nil.
 func (f *flash) maskRows(u *flashUnit, r, k0 int) ([]float32, int) {
-	if f.causal || f.mask.absent() || f.mask.dtype != tensor.Float32 {
+	if f.causal || f.mask.Absent() || f.mask.DType != tensor.Float32 {
 		return nil, 0
 	}
 	at, pitch, stride := f.maskFrom(u, r, k0)
 	if stride != 1 || pitch < 0 {
 		return nil, 0
 	}
-	return elements[float32](f.mask)[at:], pitch
+	return ops.Elements[float32](f.mask)[at:], pitch
 }
 
 // maskFrom returns where the element of a mask for query r and key k0 is, and the elements to the next query and key.
 func (f *flash) maskFrom(u *flashUnit, r, k0 int) (at, pitch, stride int) {
-	l := f.mask.layout
+	l := f.mask.Layout
 	rank := len(l.Shape)
 	pitch, stride = l.Strides[rank-2], l.Strides[rank-1]
 	return u.maskAt + (u.from+r)*pitch + k0*stride, pitch, stride
@@ -352,22 +353,22 @@ func (f *flash) hide(u *flashUnit, r int, line []float32, k0 int) (scale float32
 		line = line[:seen]
 	}
 	scale = f.scale
-	mask, number := u.mask[:len(line)], !f.mask.absent() && f.mask.dtype != tensor.Bool
+	mask, number := u.mask[:len(line)], !f.mask.Absent() && f.mask.DType != tensor.Bool
 	at, _, stride := 0, 0, 0
-	if !f.mask.absent() {
+	if !f.mask.Absent() {
 		at, _, stride = f.maskFrom(u, r, k0)
 	}
 	switch {
 	case number:
-		loadSingle(f.set, mask, f.mask, at, stride)
+		ops.LoadSingle(f.set, mask, f.mask, at, stride)
 		f.set.Map(simd.MapAddScaled, line, mask, line, nil, scale, 0, 0)
 		scale = 1
 	case !(scale > 0):
 		f.set.Map(simd.MapAffine, line, line, nil, nil, 0, scale, 0)
 		scale = 1
 	}
-	if f.mask.dtype == tensor.Bool && (stride != 1 || bytes.IndexByte(f.mask.data[at:][:len(line)], 0) >= 0) {
-		loadSingle(f.set, mask, f.mask, at, stride)
+	if f.mask.DType == tensor.Bool && (stride != 1 || bytes.IndexByte(f.mask.Data[at:][:len(line)], 0) >= 0) {
+		ops.LoadSingle(f.set, mask, f.mask, at, stride)
 		f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
 	}
 	return scale
@@ -382,7 +383,7 @@ func (f *flash) add(u *flashUnit, r0, r1, k0, n int) {
 		return // there may be no memory to look at
 	}
 	if !u.few {
-		columns, depth, mode := f.set.Columns, roundUp(u.block, unroll), simd.Add
+		columns, depth, mode := f.set.Columns, ops.RoundUp(u.block, unroll), simd.Add
 		if k0 == 0 {
 			mode = simd.Store
 		}
@@ -393,8 +394,8 @@ func (f *flash) add(u *flashUnit, r0, r1, k0, n int) {
 		return
 	}
 	values, pitch := u.packedValues, f.valueWidth
-	if f.v.dtype == tensor.Float32 {
-		values, pitch = elements[float32](f.v)[u.values.offset+k0*u.values.step:], u.values.step
+	if f.v.DType == tensor.Float32 {
+		values, pitch = ops.Elements[float32](f.v)[u.values.offset+k0*u.values.step:], u.values.step
 	}
 	for r := r0; r < r1; r++ {
 		f.set.Weighted(u.scores[(r-r0)*flashPitch:][:n], values, pitch, u.sums[r*f.pitch:][:f.valueWidth])
@@ -406,12 +407,12 @@ func (f *flash) finish(u *flashUnit) {
 	rows, at := u.to-u.from, u.batch*f.queries+u.from
 	for r := range rows {
 		total := u.totals[r]
-		if !f.also.absent() {
+		if !f.also.Absent() {
 			logSum := 0.0
 			if total != 0 {
 				logSum = float64(u.tops[r]) + math.Log(float64(total))
 			}
-			storeFloat(f.also, at+r, logSum)
+			ops.StoreFloat(f.also, at+r, logSum)
 		}
 		switch {
 		case total != 0:
@@ -423,13 +424,13 @@ func (f *flash) finish(u *flashUnit) {
 	if f.valueWidth == 0 {
 		return
 	}
-	if f.out.dtype == tensor.Float32 {
-		to := elements[float32](f.out)[at*f.valueWidth:]
+	if f.out.DType == tensor.Float32 {
+		to := ops.Elements[float32](f.out)[at*f.valueWidth:]
 		f.set.ScaleRows(u.totals[:rows], f.valueWidth, to, f.valueWidth, u.sums, f.pitch)
 		return
 	}
 	f.set.ScaleRows(u.totals[:rows], f.valueWidth, u.sums, f.pitch, u.sums, f.pitch)
 	for r := range rows {
-		narrowRow(f.set, f.out, (at+r)*f.valueWidth, u.sums[r*f.pitch:][:f.valueWidth])
+		ops.NarrowRow(f.set, f.out, (at+r)*f.valueWidth, u.sums[r*f.pitch:][:f.valueWidth])
 	}
 }

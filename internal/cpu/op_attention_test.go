@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,9 +15,9 @@ func widened(x *tensor.Tensor) *tensor.Tensor {
 	if x == nil || x.DType == tensor.Bool {
 		return x
 	}
-	n := volume(x.Layout.Shape)
+	n := ops.Volume(x.Layout.Shape)
 	values := make([]float64, n)
-	loadAll(values, view{data: x.Data, dtype: x.DType, layout: x.Layout})
+	ops.LoadAll(values, ops.View{Data: x.Data, DType: x.DType, Layout: x.Layout})
 	return tensor.Of(values, x.Layout.Shape...)
 }
 
@@ -37,7 +38,7 @@ func heads(rng *rand.Rand, d tensor.DType, batch, count, group, rows, width int)
 	}
 	x.Data = make([]byte, (batch*rows*own*width+1)*d.Size())
 	for i := range len(x.Data) / d.Size() {
-		storeFloat(view{data: x.Data, dtype: d}, i, rng.NormFloat64()*1.5)
+		ops.StoreFloat(ops.View{Data: x.Data, DType: d}, i, rng.NormFloat64()*1.5)
 	}
 	return x
 }
@@ -91,7 +92,7 @@ func TestFlash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x, y := widened(got[0]), elements[float64](view{data: want[0].Data})
+			x, y := widened(got[0]), ops.Elements[float64](ops.View{Data: want[0].Data})
 			bound := 1.2e-5
 			switch d {
 			case tensor.BFloat16:
@@ -99,10 +100,10 @@ func TestFlash(t *testing.T) {
 			case tensor.Float16:
 				bound = 6e-4
 			}
-			for i, v := range elements[float64](view{data: x.Data}) {
+			for i, v := range ops.Elements[float64](ops.View{Data: x.Data}) {
 				if !(math.Abs(v-y[i]) <= bound*max(1, math.Abs(y[i]))) {
 					t.Fatalf("%s, %v: %d queries, %d keys, widths %d and %d, %v: element %d is %v, want %v",
-						p.set.Name, d, queries, keys, width, valueWidth, attrs, i, v, y[i])
+						p.Set.Name, d, queries, keys, width, valueWidth, attrs, i, v, y[i])
 				}
 			}
 		}

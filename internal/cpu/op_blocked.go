@@ -3,49 +3,50 @@ package cpu
 import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
 // blockedKernels are ops over values in blocks, which only package arrange makes. Attribute "channels" is how many
 // channels there are without the padding, "conv" the convolution.
-var blockedKernels = map[graph.Kind]kernel{
+var blockedKernels = map[graph.Kind]ops.Kernel{
 	// conv over In[0] in blocks, or [N, C, H, W] where "planar" is set; In[7] in blocks. Of a linear over the channels of
 	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
 	"conv16": {
-		run: runConv16, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked,
-		cost: conv16Cost, label: conv16Label, product: conv16Product, inPlace: conv16InPlace,
-		supports: func(in, _ []graph.Spec, a graph.Attrs) error { return precisionSupports(in, a) },
+		Run: runConv16, WorkOn: convWorkBlocked, Packs: convPacksBlocked, Pack: packConvBlocked,
+		Cost: conv16Cost, Label: conv16Label, Product: conv16Product, InPlace: conv16InPlace,
+		Supports: func(in, _ []graph.Spec, a graph.Attrs) error { return precisionSupports(in, a) },
 	},
 	// A pointwise conv16 with attributes "first", and a depthwise one over its result with attributes "second":
 	// [ConvOperands] of each, of which the second's first is absent.
 	"expand16": {
-		run: runExpand16, workOn: expandWork, packs: expandPacks, pack: packExpand, cost: expandCost,
+		Run: runExpand16, WorkOn: expandWork, Packs: expandPacks, Pack: packExpand, Cost: expandCost,
 	},
 	// The pool that "pool" names.
-	"pool16": {run: runPool16, cost: pool16Cost},
+	"pool16": {Run: runPool16, Cost: pool16Cost},
 	// batch_norm, then an activation.
-	"norm16": {run: runNorm16, work: norm16Work, cost: blockedCost(2), inPlace: overFirst},
+	"norm16": {Run: runNorm16, Work: norm16Work, Cost: blockedCost(2), InPlace: ops.OverFirst},
 	// layer_norm of each pixel over its channels, a multiple of sixteen.
-	"layer16": {run: runLayer16, work: layer16Work, cost: blockedCost(7), inPlace: overFirst},
-	"act16":   {run: runAct16, cost: blockedCost(1), inPlace: overFirst},
+	"layer16": {Run: runLayer16, Work: layer16Work, Cost: blockedCost(7), InPlace: ops.OverFirst},
+	"act16":   {Run: runAct16, Cost: blockedCost(1), InPlace: ops.OverFirst},
 	// In[0] times a number for each channel of each image.
-	"mul16": {run: runMul16, cost: blockedCost(1), inPlace: overFirst},
+	"mul16": {Run: runMul16, Cost: blockedCost(1), InPlace: ops.OverFirst},
 	// Channels of the operands behind each other; "counts" are theirs.
-	"cat16": {run: runCat16, cost: blockedCost(0)},
+	"cat16": {Run: runCat16, Cost: blockedCost(0)},
 	// "count" channels from "channel" on.
-	"slice16": {run: runSlice16, cost: blockedCost(0)},
+	"slice16": {Run: runSlice16, Cost: blockedCost(0)},
 	// From [N, C, H, W] of any strides, and to it or, with "pixel_rows", to [N, H, W, C].
-	"to16":   {run: runTo16, cost: blockedCost(0)},
-	"from16": {run: runFrom16, cost: blockedCost(0)},
+	"to16":   {Run: runTo16, Cost: blockedCost(0)},
+	"from16": {Run: runFrom16, Cost: blockedCost(0)},
 }
 
 // floats16 returns the elements of a view from its first on. The view's memory is aligned for float32.
-func floats16(v view) []float32 {
-	if v.absent() {
+func floats16(v ops.View) []float32 {
+	if v.Absent() {
 		return nil
 	}
-	return elements[float32](v)[v.layout.Offset:]
+	return ops.Elements[float32](v)[v.Layout.Offset:]
 }
 
 // blockedSizes returns the images, blocks, rows and columns of a value in blocks.
@@ -57,11 +58,11 @@ func blockedSizes(s tensor.Shape) (n, blocks, height, width int) { return s[0], 
 //go:noinline
 func blockedCost(flops int64) func(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	return func(in, out []graph.Spec, _ graph.Attrs) graph.Cost {
-		c := graph.Cost{FLOPs: flops * int64(volume(out[0].Shape))}
+		c := graph.Cost{FLOPs: flops * int64(ops.Volume(out[0].Shape))}
 		for _, list := range [][]graph.Spec{in, out} {
 			for _, s := range list {
 				if s.DType != tensor.Invalid {
-					c.Bytes += int64(volume(s.Shape)) * int64(s.DType.Size())
+					c.Bytes += int64(ops.Volume(s.Shape)) * int64(s.DType.Size())
 				}
 			}
 		}
@@ -101,7 +102,7 @@ func conv16Product(in, out []graph.Spec, a graph.Attrs) graph.Product {
 }
 
 // scaleBytes is the scratch for a scale and a shift of each output channel of a weight.
-func scaleBytes(weight tensor.Shape) int64 { return int64(roundUp(8*weight[0], 64)) }
+func scaleBytes(weight tensor.Shape) int64 { return int64(ops.RoundUp(8*weight[0], 64)) }
 
 func convWorkBlocked(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 	return scaleBytes(in[1].Shape) + packedConvOf(a).WorkBytes(threads, false)
@@ -110,7 +111,7 @@ func convWorkBlocked(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 func conv16Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv16Of(a)
-	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:]))
+	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(ops.Volume(in[1].Shape[1:]))
 	switch conv.Algorithm() { // multiplications that are not made, less the transforms
 	case blocked.Winograd4:
 		c.FLOPs = c.FLOPs * 2 / 5
@@ -130,17 +131,14 @@ func convPacksBlocked(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 }
 
 // packConvBlocked writes the weights, or a few output channels of them, as the form says.
-func packConvBlocked(pool *Pool, a graph.Attrs, _ graph.Pack, raw view, dst []byte) error {
-	packedConvOf(a).Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
+func packConvBlocked(pool *ops.Pool, a graph.Attrs, _ graph.Pack, raw ops.View, dst []byte) error {
+	packedConvOf(a).Pack(pool, weight16(raw, new(ops.WeightRoom)), ops.Elements[float32](ops.View{Data: dst}))
 	return nil
 }
 
-// A weightRoom is memory for the dimensions of a weight.
-type weightRoom [2][4]int
-
 // weight16 returns a weight as convolutions in blocks read it, with dimensions in room where it has fewer than four.
-func weight16(v view, room *weightRoom) blocked.Weight {
-	l := v.layout
+func weight16(v ops.View, room *ops.WeightRoom) blocked.Weight {
+	l := v.Layout
 	switch len(l.Shape) {
 	case 2:
 		room[0] = [4]int{l.Shape[0], l.Shape[1], 1, 1}
@@ -151,33 +149,33 @@ func weight16(v view, room *weightRoom) blocked.Weight {
 		room[1] = [4]int{l.Strides[0], l.Strides[1], 0, l.Strides[2]}
 		l.Shape, l.Strides = room[0][:], room[1][:]
 	}
-	return blocked.Weight{Data: v.data, DType: v.dtype, Layout: l}
+	return blocked.Weight{Data: v.Data, DType: v.DType, Layout: l}
 }
 
 // args16 returns what a convolution over values in blocks is given but for its input and output. Its scales lie at the
 // beginning of the work, and the rest is the convolution's.
-func (c *call) args16(conv *blocked.Conv, work []float32, room *weightRoom) (a blocked.Args) {
-	if w := c.in[1]; w.packed {
-		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
+func args16(c *ops.Call, conv *blocked.Conv, work []float32, room *ops.WeightRoom) (a blocked.Args) {
+	if w := c.In[1]; w.Packed {
+		a.Packed = floats16(ops.View{Data: w.Data, DType: tensor.Float32})
 	} else {
 		a.Weight = weight16(w, room)
 	}
-	a.Scale, a.Shift = c.channelScales(conv.Out, work)
-	a.Residual = floats16(c.operand(7))
-	a.Act, a.A, a.B = actOf(c.attrs)
-	a.Work = work[int(scaleBytes(c.in[1].shape()))/4:]
+	a.Scale, a.Shift = channelScales(c, conv.Out, work)
+	a.Residual = floats16(c.Operand(7))
+	a.Act, a.A, a.B = actOf(c.Attrs)
+	a.Work = work[int(scaleBytes(c.In[1].Shape()))/4:]
 	return a
 }
 
 // runConv16 is runConv over values in blocks.
-func runConv16(c *call) error {
-	conv := conv16Of(c.attrs)
-	a := c.args16(conv, elements[float32](view{data: c.work}), &c.weights[0])
-	a.X, a.Y = floats16(c.in[0]), floats16(c.out[0])
+func runConv16(c *ops.Call) error {
+	conv := conv16Of(c.Attrs)
+	a := args16(c, conv, ops.Elements[float32](ops.View{Data: c.Work}), &c.Weights[0])
+	a.X, a.Y = floats16(c.In[0]), floats16(c.Out[0])
 	if conv.Planar {
-		a.XStrides = planarStrides(c.in[0])
+		a.XStrides = planarStrides(c.In[0])
 	}
-	return conv.Run(c.ctx, c.pool, a)
+	return conv.Run(c.Ctx, c.Pool, a)
 }
 
 // ConvOperands is how many operands each convolution of an "expand16" has: as many as a conv can have.
@@ -198,7 +196,7 @@ func expandCost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	for i, conv := range expansionOf(a).Convs() {
 		w := in[i*ConvOperands+1].Shape
-		c.FLOPs += 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(w[1:]))
+		c.FLOPs += 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(ops.Volume(w[1:]))
 	}
 	return c
 }
@@ -214,28 +212,28 @@ func expandPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 }
 
 // packExpand writes the weights of one of the convolutions.
-func packExpand(pool *Pool, a graph.Attrs, p graph.Pack, raw view, dst []byte) error {
-	expansionOf(a).Convs()[p.In/ConvOperands].Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
+func packExpand(pool *ops.Pool, a graph.Attrs, p graph.Pack, raw ops.View, dst []byte) error {
+	expansionOf(a).Convs()[p.In/ConvOperands].Pack(pool, weight16(raw, new(ops.WeightRoom)), ops.Elements[float32](ops.View{Data: dst}))
 	return nil
 }
 
 // runExpand16 runs both convolutions.
-func runExpand16(c *call) error {
-	e := expansionOf(c.attrs)
-	work := elements[float32](view{data: c.work})
+func runExpand16(c *ops.Call) error {
+	e := expansionOf(c.Attrs)
+	work := ops.Elements[float32](ops.View{Data: c.Work})
 	var args [2]blocked.Args
-	for i, attrs := range expandAttrs(c.attrs) {
-		one := call{attrs: attrs, in: c.in[i*ConvOperands : (i+1)*ConvOperands]}
-		args[i] = one.args16(e.Convs()[i], work, &c.weights[i])
+	for i, attrs := range expandAttrs(c.Attrs) {
+		one := ops.Call{Attrs: attrs, In: c.In[i*ConvOperands : (i+1)*ConvOperands]}
+		args[i] = args16(&one, e.Convs()[i], work, &c.Weights[i])
 		work = args[i].Work
 	}
-	args[0].X, args[1].Y, args[0].Work = floats16(c.in[0]), floats16(c.out[0]), work
-	return e.Run(c.ctx, c.pool, args[0], args[1])
+	args[0].X, args[1].Y, args[0].Work = floats16(c.In[0]), floats16(c.Out[0]), work
+	return e.Run(c.Ctx, c.Pool, args[0], args[1])
 }
 
 // planarStrides returns the strides of a value with images, channels, rows and columns, or one of lines.
-func planarStrides(v view) [4]int {
-	s := v.layout.Strides
+func planarStrides(v ops.View) [4]int {
+	s := v.Layout.Strides
 	if len(s) == 4 {
 		return [4]int{s[0], s[1], s[2], s[3]}
 	}
@@ -244,29 +242,29 @@ func planarStrides(v view) [4]int {
 
 // channelScales returns the scale and the shift of each output channel of a convolution with a bias and a batch norm, nil
 // where they are one and zero; work has room for both.
-func (c *call) channelScales(n int, work []float32) (scale, shift []float32) {
+func channelScales(c *ops.Call, n int, work []float32) (scale, shift []float32) {
 	scale, shift = work[:n], work[n:2*n]
-	bias := c.operand(2)
-	switch w := c.operand(3); {
-	case !w.absent() && !c.attrs.Bool("scaled"):
-		normScales(scale, shift, w, c.in[4], c.in[5], c.in[6], c.attrs.Float("eps"))
+	bias := c.Operand(2)
+	switch w := c.Operand(3); {
+	case !w.Absent() && !c.Attrs.Bool("scaled"):
+		normScales(scale, shift, w, c.In[4], c.In[5], c.In[6], c.Attrs.Float("eps"))
 		for i := range shift {
-			if !bias.absent() {
-				shift[i] += scale[i] * elements[float32](bias)[bias.layout.Offset+i*bias.layout.Strides[0]]
+			if !bias.Absent() {
+				shift[i] += scale[i] * ops.Elements[float32](bias)[bias.Layout.Offset+i*bias.Layout.Strides[0]]
 			}
 		}
 		return scale, shift
-	case c.attrs.Bool("scaled"):
-		loadReal(scale, w, w.layout.Offset, w.layout.Strides[0])
+	case c.Attrs.Bool("scaled"):
+		ops.LoadReal(scale, w, w.Layout.Offset, w.Layout.Strides[0])
 		clear(shift)
 		for i := range shift {
-			if !bias.absent() {
-				shift[i] = scale[i] * elements[float32](bias)[bias.layout.Offset+i*bias.layout.Strides[0]]
+			if !bias.Absent() {
+				shift[i] = scale[i] * ops.Elements[float32](bias)[bias.Layout.Offset+i*bias.Layout.Strides[0]]
 			}
 		}
 		return scale, shift
-	case !bias.absent():
-		loadReal(shift, bias, bias.layout.Offset, bias.layout.Strides[0])
+	case !bias.Absent():
+		ops.LoadReal(shift, bias, bias.Layout.Offset, bias.Layout.Strides[0])
 		return nil, shift
 	}
 	return nil, nil
@@ -310,20 +308,20 @@ func pool16Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	w := window16(in[0].Shape, out[0].Shape, a)
 	c := blockedCost(int64(w.KernelH*w.KernelW))(in, out, a)
 	if w.Adaptive {
-		c.FLOPs = int64(volume(in[0].Shape))
+		c.FLOPs = int64(ops.Volume(in[0].Shape))
 	}
 	return c
 }
 
 // runPool16 is runMaxPool and runAvgPool over values in blocks.
-func runPool16(c *call) error {
-	w := window16(c.in[0].shape(), c.out[0].shape(), c.attrs)
-	x, y := floats16(c.in[0]), floats16(c.out[0])
-	switch c.attrs.String("pool") {
+func runPool16(c *ops.Call) error {
+	w := window16(c.In[0].Shape(), c.Out[0].Shape(), c.Attrs)
+	x, y := floats16(c.In[0]), floats16(c.Out[0])
+	switch c.Attrs.String("pool") {
 	case "max_pool", "adaptive_max_pool":
-		blocked.MaxPool(c.pool, w, x, y)
+		blocked.MaxPool(c.Pool, w, x, y)
 	default:
-		blocked.AvgPool(c.pool, w, x, y)
+		blocked.AvgPool(c.Pool, w, x, y)
 	}
 	return nil
 }
@@ -333,19 +331,19 @@ func norm16Work(in, _ []graph.Spec, _ graph.Attrs) int64 {
 }
 
 // runNorm16 is runBatchNorm over values in blocks, and the activation after it.
-func runNorm16(c *call) error {
-	channels := c.attrs.Int("channels")
-	work := elements[float32](view{data: c.work})
-	padded := c.in[0].shape()[1] * blocked.Lanes
+func runNorm16(c *ops.Call) error {
+	channels := c.Attrs.Int("channels")
+	work := ops.Elements[float32](ops.View{Data: c.Work})
+	padded := c.In[0].Shape()[1] * blocked.Lanes
 	scale, shift := work[:padded], work[padded:2*padded]
 	clear(work[:2*padded])
-	normScales(scale[:channels], shift[:channels], c.operand(1), c.operand(2), c.in[3], c.in[4], c.attrs.Float("eps"))
-	x, y := floats16(c.in[0]), floats16(c.out[0])
-	n, blocks, height, width := blockedSizes(c.out[0].shape())
+	normScales(scale[:channels], shift[:channels], c.Operand(1), c.Operand(2), c.In[3], c.In[4], c.Attrs.Float("eps"))
+	x, y := floats16(c.In[0]), floats16(c.Out[0])
+	n, blocks, height, width := blockedSizes(c.Out[0].Shape())
 	pixels := height * width
-	act := activationLoop(c.attrs)
+	act := activationLoop(c.Attrs)
 	parts := (pixels + normPart - 1) / normPart
-	tasks.Do(c.pool, n*blocks*parts, max(1, grain/(normPart*blocked.Lanes)), norm16{
+	tasks.Do(c.Pool, n*blocks*parts, max(1, ops.Grain/(normPart*blocked.Lanes)), norm16{
 		x: x, y: y, scale: scale, shift: shift, blocks: blocks, pixels: pixels, parts: parts, act: act,
 	})
 	if act != nil {
@@ -394,23 +392,23 @@ func layer16Work(in, _ []graph.Spec, _ graph.Attrs) int64 {
 }
 
 // runLayer16 is a layer_norm over the channels of each pixel.
-func runLayer16(c *call) error {
-	n, blocks, height, width := blockedSizes(c.out[0].shape())
+func runLayer16(c *ops.Call) error {
+	n, blocks, height, width := blockedSizes(c.Out[0].Shape())
 	channels := blocks * blocked.Lanes
-	work := elements[float32](view{data: c.work})
+	work := ops.Elements[float32](ops.View{Data: c.Work})
 	w, b := work[:channels], work[channels:2*channels]
 	for i := range w {
 		w[i], b[i] = 1, 0
 	}
-	if v := c.operand(1); !v.absent() {
-		loadReal(w, v, v.layout.Offset, v.layout.Strides[0])
+	if v := c.Operand(1); !v.Absent() {
+		ops.LoadReal(w, v, v.Layout.Offset, v.Layout.Strides[0])
 	}
-	if v := c.operand(2); !v.absent() {
-		loadReal(b, v, v.layout.Offset, v.layout.Strides[0])
+	if v := c.Operand(2); !v.Absent() {
+		ops.LoadReal(b, v, v.Layout.Offset, v.Layout.Strides[0])
 	}
-	blocked.Norm(c.pool, blocked.Normed{
-		N: n, Channels: channels, Pixels: height * width, X: floats16(c.in[0]), Y: floats16(c.out[0]), W: w, B: b,
-		Eps: float32(c.attrs.Float("eps")),
+	blocked.Norm(c.Pool, blocked.Normed{
+		N: n, Channels: channels, Pixels: height * width, X: floats16(c.In[0]), Y: floats16(c.Out[0]), W: w, B: b,
+		Eps: float32(c.Attrs.Float("eps")),
 	})
 	return nil
 }
@@ -430,76 +428,76 @@ func zeroPadding(channels, n, blocks, pixels int, y []float32) {
 }
 
 // runAct16 is an activation of values whose padding it would change.
-func runAct16(c *call) error {
-	_, _, height, width := blockedSizes(c.out[0].shape())
-	act, p, q := actOf(c.attrs)
-	x, y := floats16(c.in[0])[:c.in[0].size()], floats16(c.out[0])[:c.out[0].size()]
-	blocked.Add(c.pool, blocked.Sum{
-		Channels: c.attrs.Int("channels"), Pixels: height * width, X1: x, Y: y, Act: act, A: p, B: q,
+func runAct16(c *ops.Call) error {
+	_, _, height, width := blockedSizes(c.Out[0].Shape())
+	act, p, q := actOf(c.Attrs)
+	x, y := floats16(c.In[0])[:c.In[0].Size()], floats16(c.Out[0])[:c.Out[0].Size()]
+	blocked.Add(c.Pool, blocked.Sum{
+		Channels: c.Attrs.Int("channels"), Pixels: height * width, X1: x, Y: y, Act: act, A: p, B: q,
 	})
 	return nil
 }
 
-func runMul16(c *call) error {
-	_, _, height, width := blockedSizes(c.out[0].shape())
-	n := c.out[0].size()
-	blocked.Multiply(c.pool, height*width, floats16(c.in[0])[:n], floats16(c.in[1]), floats16(c.out[0])[:n])
+func runMul16(c *ops.Call) error {
+	_, _, height, width := blockedSizes(c.Out[0].Shape())
+	n := c.Out[0].Size()
+	blocked.Multiply(c.Pool, height*width, floats16(c.In[0])[:n], floats16(c.In[1]), floats16(c.Out[0])[:n])
 	return nil
 }
 
-func runCat16(c *call) error {
-	n, _, height, width := blockedSizes(c.out[0].shape())
-	at, channels := 0, c.attrs.Int("channels")
-	for k, count := range c.attrs.Ints("counts") {
-		from := blocked.Channels{Data: floats16(c.in[k]), Of: count}
-		to := blocked.Channels{Data: floats16(c.out[0]), Of: channels, At: at}
-		blocked.CopyChannels(c.pool, n, height*width, count, from, to)
+func runCat16(c *ops.Call) error {
+	n, _, height, width := blockedSizes(c.Out[0].Shape())
+	at, channels := 0, c.Attrs.Int("channels")
+	for k, count := range c.Attrs.Ints("counts") {
+		from := blocked.Channels{Data: floats16(c.In[k]), Of: count}
+		to := blocked.Channels{Data: floats16(c.Out[0]), Of: channels, At: at}
+		blocked.CopyChannels(c.Pool, n, height*width, count, from, to)
 		at += count
 	}
 	return nil
 }
 
-func runSlice16(c *call) error {
-	n, _, height, width := blockedSizes(c.out[0].shape())
-	a := c.attrs
-	from := blocked.Channels{Data: floats16(c.in[0]), Of: a.Int("channels"), At: a.Int("channel")}
-	to := blocked.Channels{Data: floats16(c.out[0]), Of: a.Int("count")}
-	blocked.CopyChannels(c.pool, n, height*width, a.Int("count"), from, to)
+func runSlice16(c *ops.Call) error {
+	n, _, height, width := blockedSizes(c.Out[0].Shape())
+	a := c.Attrs
+	from := blocked.Channels{Data: floats16(c.In[0]), Of: a.Int("channels"), At: a.Int("channel")}
+	to := blocked.Channels{Data: floats16(c.Out[0]), Of: a.Int("count")}
+	blocked.CopyChannels(c.Pool, n, height*width, a.Int("count"), from, to)
 	return nil
 }
 
-func runTo16(c *call) error {
-	l := c.in[0].layout
+func runTo16(c *ops.Call) error {
+	l := c.In[0].Layout
 	s := l.Strides
 	strides := [4]int{s[0], s[1], 0, s[len(s)-1]}
 	if len(s) == 4 {
 		strides[2] = s[2]
 	}
-	n, _, height, width := blockedSizes(c.out[0].shape())
-	size := blocked.Size{N: n, Channels: c.attrs.Int("channels"), Height: height, Width: width}
+	n, _, height, width := blockedSizes(c.Out[0].Shape())
+	size := blocked.Size{N: n, Channels: c.Attrs.Int("channels"), Height: height, Width: width}
 	if strides[1] == 1 {
-		pixelBlocks(c.pool, size, floats16(c.in[0]), strides, floats16(c.out[0]))
+		pixelBlocks(c.Pool, size, floats16(c.In[0]), strides, floats16(c.Out[0]))
 		return nil
 	}
-	blocked.To(c.pool, size, floats16(c.in[0]), strides, floats16(c.out[0]))
+	blocked.To(c.Pool, size, floats16(c.In[0]), strides, floats16(c.Out[0]))
 	return nil
 }
 
-func runFrom16(c *call) error {
-	n, blocks, height, width := blockedSizes(c.in[0].shape())
-	if c.attrs.Bool("pixel_rows") {
-		pixelRows(c.pool, n, blocks, height*width, c.attrs.Int("channels"), floats16(c.in[0]), floats16(c.out[0]))
+func runFrom16(c *ops.Call) error {
+	n, blocks, height, width := blockedSizes(c.In[0].Shape())
+	if c.Attrs.Bool("pixel_rows") {
+		pixelRows(c.Pool, n, blocks, height*width, c.Attrs.Int("channels"), floats16(c.In[0]), floats16(c.Out[0]))
 		return nil
 	}
-	size := blocked.Size{N: n, Channels: c.attrs.Int("channels"), Height: height, Width: width}
-	blocked.From(c.pool, size, floats16(c.in[0]), floats16(c.out[0]))
+	size := blocked.Size{N: n, Channels: c.Attrs.Int("channels"), Height: height, Width: width}
+	blocked.From(c.Pool, size, floats16(c.In[0]), floats16(c.Out[0]))
 	return nil
 }
 
 // pixelRows writes the channels of a pixel side by side: [N, H, W, C] of a value in blocks.
-func pixelRows(pool *Pool, n, blocks, pixels, channels int, src, dst []float32) {
+func pixelRows(pool *ops.Pool, n, blocks, pixels, channels int, src, dst []float32) {
 	parts := (pixels + rowsPart - 1) / rowsPart
-	tasks.Do(pool, n*parts, max(1, grain/(rowsPart*channels)), pixelsOut{
+	tasks.Do(pool, n*parts, max(1, ops.Grain/(rowsPart*channels)), pixelsOut{
 		blocks: blocks, pixels: pixels, channels: channels, parts: parts, src: src, dst: dst,
 	})
 }
@@ -531,8 +529,8 @@ func (t *pixelsOut) Run(from, to int) {
 }
 
 // pixelBlocks writes a value in blocks that it reads by strides, where the channels of a pixel lie side by side.
-func pixelBlocks(pool *Pool, size blocked.Size, src []float32, strides [4]int, dst []float32) {
-	tasks.Do(pool, size.N*size.Height, max(1, grain/(size.Width*size.Channels)), pixelsIn{
+func pixelBlocks(pool *ops.Pool, size blocked.Size, src []float32, strides [4]int, dst []float32) {
+	tasks.Do(pool, size.N*size.Height, max(1, ops.Grain/(size.Width*size.Channels)), pixelsIn{
 		blocks: blocked.Blocks(size.Channels), height: size.Height, width: size.Width, channels: size.Channels,
 		strides: strides, src: src, dst: dst,
 	})

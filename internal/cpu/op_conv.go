@@ -6,20 +6,21 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
 // convKernels are the convolutions. Floats are products of matrices: the weight by the input's windows, which are
 // written side by side block by block while they are packed. Convolutions of single channels and of integers are loops.
-var convKernels = map[graph.Kind]kernel{
-	"conv": {run: runConv, work: convWork, supports: convSupports},
+var convKernels = map[graph.Kind]ops.Kernel{
+	"conv": {Run: runConv, Work: convWork, Supports: convSupports},
 }
 
 // convSupports refuses convolutions whose scratch memory or time no machine has. Shapes can be that large when operands
 // are expanded.
 func convSupports(in, out []graph.Spec, a graph.Attrs) error {
-	if err := onlyNumbers(in, out, a); err != nil {
+	if err := ops.OnlyNumbers(in, out, a); err != nil {
 		return err
 	}
 	if a.Bool("channels_last") {
@@ -64,17 +65,6 @@ type convolution struct {
 	dtype           tensor.DType
 }
 
-// threes returns the last entries of a list that has up to three, after ones: fill.
-func threes(list []int, fill int) (out [3]int) {
-	for i := range out {
-		out[i] = fill
-		if k := i - (3 - len(list)); k >= 0 {
-			out[i] = list[k]
-		}
-	}
-	return out
-}
-
 func convolutionOf(x, w, out tensor.Shape, d tensor.DType, a graph.Attrs) *convolution {
 	g := new(convolution)
 	g.set(x, w, out, d, a)
@@ -83,28 +73,28 @@ func convolutionOf(x, w, out tensor.Shape, d tensor.DType, a graph.Attrs) *convo
 
 func (g *convolution) set(x, w, out tensor.Shape, d tensor.DType, a graph.Attrs) {
 	*g = convolution{
-		batch: x[0], groups: a.Int("groups"), in: threes(x[2:], 1), out: threes(out[2:], 1), kernel: threes(w[2:], 1),
-		stride: threes(a.Ints("stride"), 1), padding: threes(a.Ints("padding"), 0),
-		dilation: threes(a.Ints("dilation"), 1), transposed: a.Bool("transposed"), dtype: d,
+		batch: x[0], groups: a.Int("groups"), in: ops.Threes(x[2:], 1), out: ops.Threes(out[2:], 1), kernel: ops.Threes(w[2:], 1),
+		stride: ops.Threes(a.Ints("stride"), 1), padding: ops.Threes(a.Ints("padding"), 0),
+		dilation: ops.Threes(a.Ints("dilation"), 1), transposed: a.Bool("transposed"), dtype: d,
 	}
 	g.inputs, g.outputs = x[1]/g.groups, out[1]/g.groups
 }
 
 // taps returns the number of elements of a kernel for one channel.
-func (g *convolution) taps() int { return volume(g.kernel[:]) }
+func (g *convolution) taps() int { return ops.Volume(g.kernel[:]) }
 
 // pixels returns the number of elements of a channel of the result.
-func (g *convolution) pixels() int { return volume(g.out[:]) }
+func (g *convolution) pixels() int { return ops.Volume(g.out[:]) }
 
 // depthwise reports whether each output reads one channel, which a loop computes faster than a product does.
 func (g *convolution) depthwise() bool {
-	return g.inputs == 1 && g.groups > 1 && !g.transposed && !isHalf(g.dtype)
+	return g.inputs == 1 && g.groups > 1 && !g.transposed && !ops.IsHalf(g.dtype)
 }
 
 // product returns the sizes of the product of matrices for one group of one image.
 func (g *convolution) product() (m, n, k int) {
 	if g.transposed {
-		return g.outputs * g.taps(), volume(g.in[:]), g.inputs
+		return g.outputs * g.taps(), ops.Volume(g.in[:]), g.inputs
 	}
 	return g.outputs, g.pixels(), g.inputs * g.taps()
 }
@@ -121,7 +111,7 @@ func (g *convolution) columns() int {
 	switch {
 	case g.transposed:
 		return min(n, max(64, transposedElements/m))
-	case isHalf(g.dtype):
+	case ops.IsHalf(g.dtype):
 		return min(n, halfColumns)
 	}
 	return n
@@ -130,15 +120,15 @@ func (g *convolution) columns() int {
 // work returns the scratch memory for one group of one image.
 func (g *convolution) work() int64 {
 	m, _, k := g.product()
-	n, size := g.columns(), realBytes(g.dtype)
-	bytes := int64(roundUp(int(gemmWork(m, n, k, size)), 8)) + scratchBytes(size, g.outputs) // the bias
+	n, size := g.columns(), ops.RealBytes(g.dtype)
+	bytes := int64(ops.RoundUp(int(gemmWork(m, n, k, size)), 8)) + ops.ScratchBytes(size, g.outputs) // the bias
 	if g.transposed {
-		bytes += scratchBytes(size, m*n)
-		if isHalf(g.dtype) {
-			bytes += scratchBytes(size, g.outputs*g.pixels())
+		bytes += ops.ScratchBytes(size, m*n)
+		if ops.IsHalf(g.dtype) {
+			bytes += ops.ScratchBytes(size, g.outputs*g.pixels())
 		}
-	} else if isHalf(g.dtype) {
-		bytes += scratchBytes(size, m*n)
+	} else if ops.IsHalf(g.dtype) {
+		bytes += ops.ScratchBytes(size, m*n)
 	}
 	return bytes
 }
@@ -169,19 +159,21 @@ func planarShape(s tensor.Shape) tensor.Shape {
 	return append(tensor.Shape{s[0], s[last]}, s[1:last]...)
 }
 
-func planarBytes(d tensor.DType, s tensor.Shape) int64 { return int64(roundUp(volume(s)*d.Size(), 64)) }
+func planarBytes(d tensor.DType, s tensor.Shape) int64 {
+	return int64(ops.RoundUp(ops.Volume(s)*d.Size(), 64))
+}
 
 // A planarCall is the call of a convolution as if its channels were not the last. room has the dimensions of the result in
 // scratch memory, and where its elements go.
 type planarCall struct {
-	call
-	result [1]view
-	room   [3][mostDims]int
+	ops.Call
+	result [1]ops.View
+	room   [3][ops.MostDims]int
 }
 
 // runConvLast computes a convolution with its channels last: in scratch memory first.
-func runConvLast(c *call) error {
-	p, out, l := tasks.Take[planarCall](), c.out[0], c.out[0].layout
+func runConvLast(c *ops.Call) error {
+	p, out, l := tasks.Take[planarCall](), c.Out[0], c.Out[0].Layout
 	rank := len(l.Shape)
 	shape, strides, to := p.room[0][:rank], p.room[1][:rank], p.room[2][:rank]
 	for d := range shape {
@@ -198,14 +190,14 @@ func runConvLast(c *call) error {
 		strides[d] = n
 		n *= shape[d]
 	}
-	p.call = *c
-	p.result[0] = view{
-		data: c.work[:volume(shape)*out.dtype.Size()], dtype: out.dtype, layout: tensor.Layout{Shape: shape, Strides: strides},
+	p.Call = *c
+	p.result[0] = ops.View{
+		Data: c.Work[:ops.Volume(shape)*out.DType.Size()], DType: out.DType, Layout: tensor.Layout{Shape: shape, Strides: strides},
 	}
-	p.call.out, p.call.work = p.result[:], c.work[planarBytes(out.dtype, shape):]
-	err := runPlanarConv(&p.call)
+	p.Call.Out, p.Call.Work = p.result[:], c.Work[planarBytes(out.DType, shape):]
+	err := runPlanarConv(&p.Call)
 	if err == nil {
-		copyView(c.pool, out.data, tensor.Layout{Shape: shape, Strides: to, Offset: l.Offset}, p.result[0])
+		ops.CopyView(c.Pool, out.Data, tensor.Layout{Shape: shape, Strides: to, Offset: l.Offset}, p.result[0])
 	}
 	*p = planarCall{}
 	tasks.Give(p)
@@ -214,7 +206,7 @@ func runConvLast(c *call) error {
 
 func planarConvWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
-	if !isReal(g.dtype) || volume(out[0].Shape) == 0 {
+	if !ops.IsReal(g.dtype) || ops.Volume(out[0].Shape) == 0 {
 		return 0
 	}
 	bytes := convEpilogueBytes(in, out)
@@ -227,25 +219,25 @@ func planarConvWork(in, out []graph.Spec, a graph.Attrs) int64 {
 // runConv: out[n,o,p] = bias[o] + Σ in[n, c, p·stride − padding + t·dilation] · weight[o,c,t] over the channels c of
 // o's group and the taps t, with zeros outside of the input; transposed, in[n,c,q] · weight[c,o,t] is added at q·stride
 // − padding + t·dilation. PyTorch's conv1d to conv3d, conv_transpose1d to conv_transpose3d.
-func runConv(c *call) error {
-	if c.attrs.Bool("channels_last") {
+func runConv(c *ops.Call) error {
+	if c.Attrs.Bool("channels_last") {
 		return runConvLast(c)
 	}
 	return runPlanarConv(c)
 }
 
-func runPlanarConv(c *call) error {
-	if c.out[0].size() == 0 {
+func runPlanarConv(c *ops.Call) error {
+	if c.Out[0].Size() == 0 {
 		return nil
 	}
 	g := tasks.Take[convolution]()
-	g.set(c.in[0].shape(), c.in[1].shape(), c.out[0].shape(), c.in[0].dtype, c.attrs)
+	g.set(c.In[0].Shape(), c.In[1].Shape(), c.Out[0].Shape(), c.In[0].DType, c.Attrs)
 	err := g.run(c)
 	tasks.Give(g)
 	return err
 }
 
-func (g *convolution) run(c *call) error {
+func (g *convolution) run(c *ops.Call) error {
 	switch g.dtype {
 	case tensor.Int8:
 		convIntegers[int8](c, g)
@@ -267,8 +259,8 @@ func (g *convolution) run(c *call) error {
 	return nil
 }
 
-func convReal[T real](c *call, g *convolution) {
-	work := scratch(c.work)
+func convReal[T ops.Real](c *ops.Call, g *convolution) {
+	work := ops.Scratch(c.Work)
 	last, ends := convEpilogue(c, &work)
 	if g.depthwise() {
 		convDepthwise[T](c, g, last, ends)
@@ -277,25 +269,25 @@ func convReal[T real](c *call, g *convolution) {
 	items, slots := g.batch*g.groups, g.slots()
 	t := convItems[T]{c: c, g: g, last: last, ends: ends, items: items, slots: slots, work: work, size: g.work()}
 	if slots > 1 {
-		tasks.Do(c.pool, slots, 1, t)
+		tasks.Do(c.Pool, slots, 1, t)
 		return
 	}
 	for item := range items {
-		if c.ctx.Err() != nil {
+		if c.Ctx.Err() != nil {
 			return
 		}
-		t.item(item, c.pool, work)
+		t.item(item, c.Pool, work)
 	}
 }
 
 // convItems is the task of convReal where groups of images are computed side by side: a part is every so many of them.
-type convItems[T real] struct {
-	c            *call
+type convItems[T ops.Real] struct {
+	c            *ops.Call
 	g            *convolution
 	last         epilogue
 	ends         bool
 	items, slots int
-	work         scratch
+	work         ops.Scratch
 	size         int64
 }
 
@@ -310,7 +302,7 @@ func (t *convItems[T]) Run(from, to int) {
 }
 
 // item computes a group of an image, by all threads where there is a pool.
-func (t *convItems[T]) item(item int, p *Pool, work scratch) {
+func (t *convItems[T]) item(item int, p *ops.Pool, work ops.Scratch) {
 	g, image, group := t.g, item/t.g.groups, item%t.g.groups
 	if g.transposed {
 		convTransposedItem[T](t.c, g, image, group, p, work)
@@ -318,12 +310,12 @@ func (t *convItems[T]) item(item int, p *Pool, work scratch) {
 		convItem[T](t.c, g, image, group, p, work)
 	}
 	if t.ends {
-		t.last.planes(p, t.c.out[0], image, group*g.outputs, g.outputs, g.pixels())
+		t.last.planes(p, t.c.Out[0], image, group*g.outputs, g.outputs, g.pixels())
 	}
 }
 
 // convFactors are the factors of a convolution's product, kept from one to the next.
-type convFactors[T real] struct {
+type convFactors[T ops.Real] struct {
 	weight, pixels        matrix[T]
 	weightGrid, pixelGrid grid[T]
 	windows               windows[T]
@@ -335,27 +327,27 @@ func (f *convFactors[T]) release() {
 }
 
 // convItem computes one group of one image as weight · windows.
-func convItem[T real](c *call, g *convolution, image, group int, p *Pool, work scratch) {
+func convItem[T ops.Real](c *ops.Call, g *convolution, image, group int, p *ops.Pool, work ops.Scratch) {
 	m, n, k := g.product()
-	x, out := c.in[0], c.out[0]
-	first := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
+	x, out := c.In[0], c.Out[0]
+	first := x.Layout.Offset + image*x.Layout.Strides[0] + group*g.inputs*x.Layout.Strides[1]
 	f := tasks.Take[convFactors[T]]()
 	defer f.release()
-	weight := convWeight(f, g, c.in[1], group)
-	bias := convBias[T](g, c.in[2], group, &work)
+	weight := convWeight(f, g, c.In[1], group)
+	bias := convBias[T](g, c.In[2], group, &work)
 	at := (image*g.groups + group) * m * n
-	if !isHalf(g.dtype) {
-		result := elements[T](out)[out.layout.Offset+at:][:m*n]
+	if !ops.IsHalf(g.dtype) {
+		result := ops.Elements[T](out)[out.Layout.Offset+at:][:m*n]
 		gemm(p, m, n, k, weight, convWindows(f, g, x, first, 0), result, n, gemmOptions[T]{rowBias: bias}, work)
 		return
 	}
 	step := g.columns()
-	sums := takeReal[T](&work, m*step)
+	sums := ops.TakeReal[T](&work, m*step)
 	for from := 0; from < n; from += step {
 		some := min(step, n-from)
 		gemm(p, m, some, k, weight, convWindows(f, g, x, first, from), sums, some, gemmOptions[T]{rowBias: bias}, work)
 		tasks.Do(orAlone(p), m, 1, roundedRows[T]{
-			out: out, at: out.layout.Offset + at + from, pitch: n, sums: sums, n: some,
+			out: out, at: out.Layout.Offset + at + from, pitch: n, sums: sums, n: some,
 		})
 	}
 }
@@ -364,10 +356,10 @@ func convItem[T real](c *call, g *convolution, image, group int, p *Pool, work s
 type alone struct{}
 
 // Do implements tasks.Pool.
-func (alone) Do(n, _ int, task Task) { task.Run(0, n) }
+func (alone) Do(n, _ int, task ops.Task) { task.Run(0, n) }
 
 // orAlone returns a pool, that of the caller alone for none.
-func orAlone(p *Pool) tasks.Pool {
+func orAlone(p *ops.Pool) tasks.Pool {
 	if p == nil {
 		return alone{}
 	}
@@ -375,8 +367,8 @@ func orAlone(p *Pool) tasks.Pool {
 }
 
 // roundedRows is the task of storing sums as halves: a part is a row of n, which begin pitch apart from at on.
-type roundedRows[T real] struct {
-	out          view
+type roundedRows[T ops.Real] struct {
+	out          ops.View
 	at, pitch, n int
 	sums         []T
 }
@@ -384,27 +376,27 @@ type roundedRows[T real] struct {
 // Run implements Task.
 func (t *roundedRows[T]) Run(from, to int) {
 	for i := from; i < to; i++ {
-		storeReal(t.out, t.at+i*t.pitch, t.sums[i*t.n:(i+1)*t.n])
+		ops.StoreReal(t.out, t.at+i*t.pitch, t.sums[i*t.n:(i+1)*t.n])
 	}
 }
 
 // convTransposedItem computes weightᵀ · input for some input pixels at a time and adds the columns to where they
 // belong.
-func convTransposedItem[T real](c *call, g *convolution, image, group int, p *Pool, work scratch) {
+func convTransposedItem[T ops.Real](c *ops.Call, g *convolution, image, group int, p *ops.Pool, work ops.Scratch) {
 	m, n, k := g.product()
-	x, out := c.in[0], c.out[0]
-	first := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
+	x, out := c.In[0], c.Out[0]
+	first := x.Layout.Offset + image*x.Layout.Strides[0] + group*g.inputs*x.Layout.Strides[1]
 	f := tasks.Take[convFactors[T]]()
 	defer f.release()
-	weight := convWeight(f, g, c.in[1], group)
-	bias := convBias[T](g, c.in[2], group, &work)
+	weight := convWeight(f, g, c.In[1], group)
+	bias := convBias[T](g, c.In[2], group, &work)
 	pixels := g.pixels()
-	at := out.layout.Offset + (image*g.groups+group)*g.outputs*pixels
+	at := out.Layout.Offset + (image*g.groups+group)*g.outputs*pixels
 	var sums []T
-	if isHalf(g.dtype) {
-		sums = takeReal[T](&work, g.outputs*pixels)
+	if ops.IsHalf(g.dtype) {
+		sums = ops.TakeReal[T](&work, g.outputs*pixels)
 	} else {
-		sums = elements[T](out)[at:][:g.outputs*pixels]
+		sums = ops.Elements[T](out)[at:][:g.outputs*pixels]
 	}
 	for o := range g.outputs {
 		plane := sums[o*pixels:][:pixels]
@@ -417,19 +409,19 @@ func convTransposedItem[T real](c *call, g *convolution, image, group int, p *Po
 		}
 	}
 	step := g.columns()
-	columns := takeReal[T](&work, m*step)
+	columns := ops.TakeReal[T](&work, m*step)
 	for from := 0; from < n; from += step {
 		some := min(step, n-from)
 		gemm(p, m, some, k, weight, convPixels(f, g, x, first, from), columns, some, gemmOptions[T]{}, work)
 		tasks.Do(orAlone(p), g.outputs, 1, addedTaps[T]{g: g, sums: sums, columns: columns, from: from, n: some})
 	}
-	if isHalf(g.dtype) {
-		storeReal(out, at, sums)
+	if ops.IsHalf(g.dtype) {
+		ops.StoreReal(out, at, sums)
 	}
 }
 
 // addedTaps is the task of adding n columns of products, of input pixels from pixel from on: a part is a plane of sums.
-type addedTaps[T real] struct {
+type addedTaps[T ops.Real] struct {
 	g             *convolution
 	sums, columns []T
 	from, n       int
@@ -446,7 +438,7 @@ func (t *addedTaps[T]) Run(from, to int) {
 }
 
 // addTap adds a line of products, those of tap t with the input pixels from pixel from on, to a plane of the result.
-func addTap[T real](g *convolution, plane, line []T, t, from int) {
+func addTap[T ops.Real](g *convolution, plane, line []T, t, from int) {
 	kx, ky, kz := t%g.kernel[2], t/g.kernel[2]%g.kernel[1], t/g.kernel[2]/g.kernel[1]
 	width := g.in[2]
 	for i := 0; i < len(line); {
@@ -457,7 +449,7 @@ func addTap[T real](g *convolution, plane, line []T, t, from int) {
 		oy := row%g.in[1]*g.stride[1] - g.padding[1] + ky*g.dilation[1]
 		if oz >= 0 && oz < g.out[0] && oy >= 0 && oy < g.out[1] {
 			ox := ix*g.stride[2] - g.padding[2] + kx*g.dilation[2]
-			lo, hi := inside(ox, g.stride[2], n, g.out[2])
+			lo, hi := ops.Inside(ox, g.stride[2], n, g.out[2])
 			dst := plane[(oz*g.out[1]+oy)*g.out[2]:][:g.out[2]]
 			at := ox + lo*g.stride[2]
 			for _, v := range line[i+lo : i+hi] {
@@ -467,22 +459,4 @@ func addTap[T real](g *convolution, plane, line []T, t, from int) {
 		}
 		i += n
 	}
-}
-
-// inside returns the range of i in [0, n) for which first + i·step lies in [0, size).
-func inside(first, step, n, size int) (lo, hi int) {
-	if first < 0 {
-		lo = (-first + step - 1) / step
-	}
-	if first >= size {
-		return 0, 0
-	}
-	hi = n
-	if last := first + (n-1)*step; last >= size {
-		hi = (size-first-1)/step + 1
-	}
-	if lo >= hi {
-		return 0, 0
-	}
-	return lo, hi
 }

@@ -3,20 +3,22 @@ package cpu
 import (
 	"slices"
 
+	"github.com/optimem/optimem/internal/cpu/index"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
 // convWeight returns the weight of one group as the left factor of a product: a row for each output channel or, for a
 // transposed convolution, for each output channel and tap.
-func convWeight[T real](f *convFactors[T], g *convolution, w view, group int) panelSource[T] {
-	l := w.layout
+func convWeight[T ops.Real](f *convFactors[T], g *convolution, w ops.View, group int) panelSource[T] {
+	l := w.Layout
 	kernel := tensor.Layout{Shape: l.Shape[1:], Strides: l.Strides[1:]}
 	inOrder := kernel.IsContiguous()
 	if g.transposed {
 		offset := l.Offset + group*g.inputs*l.Strides[0]
 		if inOrder {
-			f.weight = matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: 1, step: l.Strides[0]}
+			f.weight = matrix[T]{data: w.Data, dtype: w.DType, offset: offset, line: 1, step: l.Strides[0]}
 			return &f.weight
 		}
 		f.weightGrid = grid[T]{
@@ -28,7 +30,7 @@ func convWeight[T real](f *convFactors[T], g *convolution, w view, group int) pa
 	}
 	offset := l.Offset + group*g.outputs*l.Strides[0]
 	if inOrder {
-		f.weight = matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: l.Strides[0], step: 1}
+		f.weight = matrix[T]{data: w.Data, dtype: w.DType, offset: offset, line: l.Strides[0], step: 1}
 		return &f.weight
 	}
 	f.weightGrid = grid[T]{
@@ -40,33 +42,33 @@ func convWeight[T real](f *convFactors[T], g *convolution, w view, group int) pa
 }
 
 // convBias returns the bias of a group's outputs, nil where there is none. Strided or half biases are copied to work.
-func convBias[T real](g *convolution, bias view, group int, work *scratch) []T {
-	if bias.absent() {
+func convBias[T ops.Real](g *convolution, bias ops.View, group int, work *ops.Scratch) []T {
+	if bias.Absent() {
 		return nil
 	}
-	at, stride := bias.layout.Offset+group*g.outputs*bias.layout.Strides[0], bias.layout.Strides[0]
-	if stride == 1 && !isHalf(bias.dtype) {
-		return elements[T](bias)[at:][:g.outputs]
+	at, stride := bias.Layout.Offset+group*g.outputs*bias.Layout.Strides[0], bias.Layout.Strides[0]
+	if stride == 1 && !ops.IsHalf(bias.DType) {
+		return ops.Elements[T](bias)[at:][:g.outputs]
 	}
-	b := takeReal[T](work, g.outputs)
-	loadReal(b, bias, at, stride)
+	b := ops.TakeReal[T](work, g.outputs)
+	ops.LoadReal(b, bias, at, stride)
 	return b
 }
 
 // convPixels returns the pixels of an image from pixel from on as columns of a right factor whose depth is the
 // channels.
-func convPixels[T real](f *convFactors[T], g *convolution, x view, first, from int) panelSource[T] {
-	space := tensor.Layout{Shape: x.layout.Shape[2:], Strides: x.layout.Strides[2:]}
+func convPixels[T ops.Real](f *convFactors[T], g *convolution, x ops.View, first, from int) panelSource[T] {
+	space := tensor.Layout{Shape: x.Layout.Shape[2:], Strides: x.Layout.Strides[2:]}
 	var room [2][3]int
 	if strides := space.JoinedIn(room[0][:], room[1][:]).Strides; len(strides) == 1 {
 		f.pixels = matrix[T]{
-			data: x.data, dtype: x.dtype, offset: first + from*strides[0], line: strides[0], step: x.layout.Strides[1],
+			data: x.Data, dtype: x.DType, offset: first + from*strides[0], line: strides[0], step: x.Layout.Strides[1],
 		}
 		return &f.pixels
 	}
 	f.pixelGrid = grid[T]{
 		v: x, offset: first, channels: [1]int{g.inputs}, lineShape: space.Shape, lineStrides: space.Strides, line0: from,
-		depthStrides: x.layout.Strides[1:2],
+		depthStrides: x.Layout.Strides[1:2],
 	}
 	f.pixelGrid.depthShape = f.pixelGrid.channels[:]
 	return &f.pixelGrid
@@ -74,18 +76,18 @@ func convPixels[T real](f *convFactors[T], g *convolution, x view, first, from i
 
 // convWindows returns the windows of the output pixels from pixel from on as columns of a right factor whose depth is
 // channels × taps. The windows of kernels of size one are the input itself.
-func convWindows[T real](f *convFactors[T], g *convolution, x view, first, from int) panelSource[T] {
+func convWindows[T ops.Real](f *convFactors[T], g *convolution, x ops.View, first, from int) panelSource[T] {
 	if g.taps() == 1 && g.stride == [3]int{1, 1, 1} && g.in == g.out && g.padding == [3]int{} {
 		return convPixels(f, g, x, first, from)
 	}
-	f.windows = windows[T]{g: g, v: x, first: first, strides: threes(x.layout.Strides[2:], 0), pixel0: from}
+	f.windows = windows[T]{g: g, v: x, first: first, strides: ops.Threes(x.Layout.Strides[2:], 0), pixel0: from}
 	return &f.windows
 }
 
 // A grid is a panelSource over a tensor of any strides: lines and depth are each a walk in row-major order over some of
 // its dimensions.
-type grid[T real] struct {
-	v                        view
+type grid[T ops.Real] struct {
+	v                        ops.View
 	offset, line0            int
 	lineShape, lineStrides   []int
 	depthShape, depthStrides []int
@@ -98,7 +100,7 @@ type grid[T real] struct {
 //lint:ignore U1000 called through the interface, which the checker does not see for generic types
 func (s *grid[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	n := k1 - k0
-	size := roundUp(n, unroll) * width
+	size := ops.RoundUp(n, unroll) * width
 	line := tensor.Layout{Shape: s.lineShape, Strides: s.lineStrides}
 	depth := tensor.Layout{Shape: s.depthShape, Strides: s.depthStrides}
 	for l := from; l < to; l += width {
@@ -107,10 +109,10 @@ func (s *grid[T]) pack(dst []T, width, from, to, k0, k1 int) {
 		clearTail(group, width, lines, n)
 		for r := range lines {
 			base := s.offset + line.OffsetOf(s.line0+l+r)
-			linesOf(depth, k0, k1, func(at, first, stride, m int) {
+			ops.LinesOf(depth, k0, k1, func(at, first, stride, m int) {
 				for i := range m {
 					var v [1]T
-					loadReal(v[:], s.v, base+first+i*stride, 1)
+					ops.LoadReal(v[:], s.v, base+first+i*stride, 1)
 					group[(at-k0+i)*width+r] = v[0]
 				}
 			})
@@ -120,9 +122,9 @@ func (s *grid[T]) pack(dst []T, width, from, to, k0, k1 int) {
 
 // windows is the panelSource of a convolution's windows, known as im2col: column p holds, for each channel and tap, the
 // input element that the tap reads for output pixel p, or zero in the padding.
-type windows[T real] struct {
+type windows[T ops.Real] struct {
 	g       *convolution
-	v       view
+	v       ops.View
 	first   int
 	strides [3]int
 	pixel0  int
@@ -157,20 +159,20 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 		})
 		p += n
 	}
-	depth := roundUp(k1-k0, unroll)
-	dst = dst[:roundUp(to-from, width)*depth]
+	depth := ops.RoundUp(k1-k0, unroll)
+	dst = dst[:ops.RoundUp(to-from, width)*depth]
 	clear(dst)
 	taps := g.taps()
 	channel, t := k0/taps, k0%taps
 	tap := [3]int{t / g.kernel[2] / g.kernel[1], t / g.kernel[2] % g.kernel[1], t % g.kernel[2]}
 	var buffer [most]T
-	half := isHalf(s.v.dtype)
+	half := ops.IsHalf(s.v.DType)
 	var src []T
 	if !half {
-		src = elements[T](s.v)
+		src = ops.Elements[T](s.v)
 	}
 	for k := range k1 - k0 {
-		base := s.first + channel*s.v.layout.Strides[1]
+		base := s.first + channel*s.v.Layout.Strides[1]
 		for i := range runs {
 			r := &runs[i]
 			z, y := r.z+tap[0]*g.dilation[0], r.y+tap[1]*g.dilation[1]
@@ -180,7 +182,7 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 			x := r.x + tap[2]*g.dilation[2]
 			lo, hi := 0, r.n
 			if x < 0 || x+(r.n-1)*g.stride[2] >= g.in[2] {
-				lo, hi = inside(x, g.stride[2], r.n, g.in[2])
+				lo, hi = ops.Inside(x, g.stride[2], r.n, g.in[2])
 			}
 			if lo == hi {
 				continue
@@ -188,7 +190,7 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 			at := base + z*s.strides[0] + y*s.strides[1] + (x+lo*g.stride[2])*s.strides[2]
 			step := g.stride[2] * s.strides[2]
 			if half {
-				loadReal(buffer[:hi-lo], s.v, at, step)
+				ops.LoadReal(buffer[:hi-lo], s.v, at, step)
 				spread(dst, buffer[:], width, r.at+lo, r.at+hi, 0, 1, k, depth)
 			} else {
 				spread(dst, src, width, r.at+lo, r.at+hi, at, step, k, depth)
@@ -207,7 +209,7 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 }
 
 // spread writes src[at], src[at+step], … to the lines [from, to) of packed panels of the given width, at depth k.
-func spread[T real](dst, src []T, width, from, to, at, step, k, depth int) {
+func spread[T ops.Real](dst, src []T, width, from, to, at, step, k, depth int) {
 	for l := from; l < to; {
 		n := min(width-l%width, to-l)
 		line := dst[(l/width*depth+k)*width+l%width:][:n]
@@ -225,17 +227,17 @@ func spread[T real](dst, src []T, width, from, to, at, step, k, depth int) {
 
 // convDepthwise computes convolutions whose outputs read one channel each, row by row. An output's sum runs over the
 // taps in order.
-func convDepthwise[T real](c *call, g *convolution, last epilogue, ends bool) {
+func convDepthwise[T ops.Real](c *ops.Call, g *convolution, last epilogue, ends bool) {
 	pixels, outputs := g.pixels(), g.groups*g.outputs
-	tasks.Do(c.pool, g.batch*outputs, max(1, grain/(pixels*g.taps())), depthwisePlanes[T]{
-		g: g, x: c.in[0], w: c.in[1], bias: c.in[2], out: c.out[0], last: last, ends: ends,
+	tasks.Do(c.Pool, g.batch*outputs, max(1, ops.Grain/(pixels*g.taps())), depthwisePlanes[T]{
+		g: g, x: c.In[0], w: c.In[1], bias: c.In[2], out: c.Out[0], last: last, ends: ends,
 	})
 }
 
 // depthwisePlanes is the task of convDepthwise: a part is some planes of the result.
-type depthwisePlanes[T real] struct {
+type depthwisePlanes[T ops.Real] struct {
 	g               *convolution
-	x, w, bias, out view
+	x, w, bias, out ops.View
 	last            epilogue
 	ends            bool
 }
@@ -243,21 +245,21 @@ type depthwisePlanes[T real] struct {
 // Run implements Task.
 func (t *depthwisePlanes[T]) Run(from, to int) {
 	g, x, w, bias, out := t.g, t.x, t.w, t.bias, t.out
-	xs, ws := threes(x.layout.Strides[2:], 0), threes(w.layout.Strides[2:], 0)
-	src, weight, dst := elements[T](x), elements[T](w), elements[T](out)
+	xs, ws := ops.Threes(x.Layout.Strides[2:], 0), ops.Threes(w.Layout.Strides[2:], 0)
+	src, weight, dst := ops.Elements[T](x), ops.Elements[T](w), ops.Elements[T](out)
 	pixels, outputs := g.pixels(), g.groups*g.outputs
 	taps := tasks.Take[[]T]()
 	*taps = slices.Grow((*taps)[:0], g.kernel[2])[:g.kernel[2]]
 	for item := from; item < to; item++ {
 		image, o := item/outputs, item%outputs
-		plane := x.layout.Offset + image*x.layout.Strides[0] + o/g.outputs*x.layout.Strides[1]
+		plane := x.Layout.Offset + image*x.Layout.Strides[0] + o/g.outputs*x.Layout.Strides[1]
 		var b T
-		if !bias.absent() {
-			b = elements[T](bias)[bias.layout.Offset+o*bias.layout.Strides[0]]
+		if !bias.Absent() {
+			b = ops.Elements[T](bias)[bias.Layout.Offset+o*bias.Layout.Strides[0]]
 		}
 		for oz := range g.out[0] {
 			for oy := range g.out[1] {
-				row := dst[out.layout.Offset+item*pixels+(oz*g.out[1]+oy)*g.out[2]:][:g.out[2]]
+				row := dst[out.Layout.Offset+item*pixels+(oz*g.out[1]+oy)*g.out[2]:][:g.out[2]]
 				for i := range row {
 					row[i] = b
 				}
@@ -268,7 +270,7 @@ func (t *depthwisePlanes[T]) Run(from, to int) {
 						if uint(z) >= uint(g.in[0]) || uint(y) >= uint(g.in[1]) {
 							continue
 						}
-						copyStrided(*taps, weight, w.layout.Offset+o*w.layout.Strides[0]+kz*ws[0]+ky*ws[1], ws[2])
+						index.CopyStrided(*taps, weight, w.Layout.Offset+o*w.Layout.Strides[0]+kz*ws[0]+ky*ws[1], ws[2])
 						addRow(g, row, src, plane+z*xs[0]+y*xs[1], xs[2], *taps)
 					}
 				}
@@ -283,12 +285,12 @@ func (t *depthwisePlanes[T]) Run(from, to int) {
 
 // addRow adds Σ taps[k]·src[at + (i·stride − padding + k·dilation)·step] to each row[i], leaving out what lies outside
 // of the input's row.
-func addRow[T real](g *convolution, row, src []T, at, step int, taps []T) {
+func addRow[T ops.Real](g *convolution, row, src []T, at, step int, taps []T) {
 	k := 0
 	for ; k+3 <= len(taps); k += 3 {
 		first := k*g.dilation[2] - g.padding[2]
-		lo, _ := inside(first, g.stride[2], len(row), g.in[2])
-		_, hi := inside(first+2*g.dilation[2], g.stride[2], len(row), g.in[2])
+		lo, _ := ops.Inside(first, g.stride[2], len(row), g.in[2])
+		_, hi := ops.Inside(first+2*g.dilation[2], g.stride[2], len(row), g.in[2])
 		if first < 0 && lo == 0 || lo >= hi {
 			lo, hi = len(row), len(row)
 		}
@@ -299,7 +301,7 @@ func addRow[T real](g *convolution, row, src []T, at, step int, taps []T) {
 	}
 	for ; k < len(taps); k++ {
 		first := k*g.dilation[2] - g.padding[2]
-		lo, hi := inside(first, g.stride[2], len(row), g.in[2])
+		lo, hi := ops.Inside(first, g.stride[2], len(row), g.in[2])
 		from := at + (first+lo*g.stride[2])*step
 		w := taps[k]
 		for i := range row[lo:hi] {
@@ -309,7 +311,7 @@ func addRow[T real](g *convolution, row, src []T, at, step int, taps []T) {
 }
 
 // addEdge adds the taps k to k+2 to row[from:to], where some of them lie outside of the input.
-func addEdge[T real](g *convolution, row, src []T, at, step int, taps []T, k, from, to int) {
+func addEdge[T ops.Real](g *convolution, row, src []T, at, step int, taps []T, k, from, to int) {
 	for i := from; i < to; i++ {
 		for t := k; t < k+3; t++ {
 			if x := i*g.stride[2] - g.padding[2] + t*g.dilation[2]; uint(x) < uint(g.in[2]) {
@@ -320,7 +322,7 @@ func addEdge[T real](g *convolution, row, src []T, at, step int, taps []T, k, fr
 }
 
 // addThree adds three taps to elements whose inputs are all there.
-func addThree[T real](row, src []T, at, step, apart int, w0, w1, w2 T) {
+func addThree[T ops.Real](row, src []T, at, step, apart int, w0, w1, w2 T) {
 	if len(row) == 0 {
 		return
 	}
@@ -339,16 +341,16 @@ func addThree[T real](row, src []T, at, step, apart int, w0, w1, w2 T) {
 }
 
 // convIntegers computes convolutions of integers, which wrap around as PyTorch's do.
-func convIntegers[T int8 | uint8 | int16 | int32 | int64](c *call, g *convolution) {
-	tasks.Do(c.pool, g.batch*g.groups*g.outputs, 1, integerPlanes[T]{
-		g: g, x: c.in[0], w: c.in[1], bias: c.in[2], out: c.out[0],
+func convIntegers[T int8 | uint8 | int16 | int32 | int64](c *ops.Call, g *convolution) {
+	tasks.Do(c.Pool, g.batch*g.groups*g.outputs, 1, integerPlanes[T]{
+		g: g, x: c.In[0], w: c.In[1], bias: c.In[2], out: c.Out[0],
 	})
 }
 
 // integerPlanes is the task of convIntegers: a part is a plane of the result.
 type integerPlanes[T int8 | uint8 | int16 | int32 | int64] struct {
 	g               *convolution
-	x, w, bias, out view
+	x, w, bias, out ops.View
 }
 
 // position returns where tap k of the window of output o reads along dimension d.
@@ -364,21 +366,21 @@ func (g *convolution) position(d, o, k int) (int, bool) {
 // Run implements Task.
 func (t *integerPlanes[T]) Run(item, _ int) {
 	g, x, w, bias, out := t.g, t.x, t.w, t.bias, t.out
-	xs, ws := threes(x.layout.Strides[2:], 0), threes(w.layout.Strides[2:], 0)
-	src, weight, dst := elements[T](x), elements[T](w), elements[T](out)
+	xs, ws := ops.Threes(x.Layout.Strides[2:], 0), ops.Threes(w.Layout.Strides[2:], 0)
+	src, weight, dst := ops.Elements[T](x), ops.Elements[T](w), ops.Elements[T](out)
 	pixels, outputs := g.pixels(), g.groups*g.outputs
 	image, o := item/outputs, item%outputs
 	group := o / g.outputs
-	input := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
-	taps, channel := w.layout.Offset+o*w.layout.Strides[0], w.layout.Strides[1]
+	input := x.Layout.Offset + image*x.Layout.Strides[0] + group*g.inputs*x.Layout.Strides[1]
+	taps, channel := w.Layout.Offset+o*w.Layout.Strides[0], w.Layout.Strides[1]
 	if g.transposed {
-		taps = w.layout.Offset + group*g.inputs*w.layout.Strides[0] + o%g.outputs*w.layout.Strides[1]
-		channel = w.layout.Strides[0]
+		taps = w.Layout.Offset + group*g.inputs*w.Layout.Strides[0] + o%g.outputs*w.Layout.Strides[1]
+		channel = w.Layout.Strides[0]
 	}
 	for p := range pixels {
 		var sum T
-		if !bias.absent() {
-			sum = elements[T](bias)[bias.layout.Offset+o*bias.layout.Strides[0]]
+		if !bias.Absent() {
+			sum = ops.Elements[T](bias)[bias.Layout.Offset+o*bias.Layout.Strides[0]]
 		}
 		for tap := range g.taps() {
 			kx, ky, kz := tap%g.kernel[2], tap/g.kernel[2]%g.kernel[1], tap/g.kernel[2]/g.kernel[1]
@@ -390,9 +392,9 @@ func (t *integerPlanes[T]) Run(item, _ int) {
 			}
 			at, wt := input+iz*xs[0]+iy*xs[1]+ix*xs[2], taps+kz*ws[0]+ky*ws[1]+kx*ws[2]
 			for ch := range g.inputs {
-				sum += src[at+ch*x.layout.Strides[1]] * weight[wt+ch*channel]
+				sum += src[at+ch*x.Layout.Strides[1]] * weight[wt+ch*channel]
 			}
 		}
-		dst[out.layout.Offset+item*pixels+p] = sum
+		dst[out.Layout.Offset+item*pixels+p] = sum
 	}
 }

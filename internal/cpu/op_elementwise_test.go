@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
+
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/elementwise"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -18,46 +20,6 @@ func ramp(n int, low, high float64) []float32 {
 		x[i] = float32(low + (high-low)*float64(i)/float64(n-1))
 	}
 	return x
-}
-
-// TestFastFunctions holds the functions of float32 against package math: they are rounded once.
-func TestFastFunctions(t *testing.T) {
-	for _, f := range []struct {
-		name string
-		fast func(float32) float32
-		want func(float64) float64
-		low  float64
-		high float64
-	}{
-		{"exp", exp32, math.Exp, -90, 90},
-		{"sigmoid", sigmoid32, sigmoid64, -80, 80},
-		{"tanh", tanh32, math.Tanh, -12, 12},
-		{"tanh near 0", tanh32, math.Tanh, -0.2, 0.2},
-		{"erf", erf32, math.Erf, -7, 7},
-		{"erf near 0", erf32, math.Erf, -0.2, 0.2},
-		{"silu", silu32, silu64, -80, 80},
-		{"mish", mish32, mish64, -80, 80},
-	} {
-		for _, x := range ramp(100_003, f.low, f.high) {
-			got, want := f.fast(x), f.want(float64(x))
-			ulp := math.Abs(float64(math.Nextafter32(float32(want), float32(math.Inf(1))) - float32(want)))
-			if math.Abs(float64(got)-want) > 0.75*ulp {
-				t.Errorf("%s(%v) is %v, not %v", f.name, x, got, want)
-				break
-			}
-		}
-	}
-	// Negative tails lose digits to 1 + erf, as in PyTorch.
-	for _, x := range ramp(100_003, -10, 10) {
-		if d := math.Abs(float64(gelu32(x)) - gelu64(float64(x))); d > 1e-7*max(1, math.Abs(float64(x))) {
-			t.Errorf("gelu(%v) is off by %v", x, d)
-			break
-		}
-		if d := math.Abs(float64(tanhGelu32(x)) - tanhGelu(float64(x))); d > 1e-7*max(1, math.Abs(float64(x))) {
-			t.Errorf("gelu(%v) by tanh is off by %v", x, d)
-			break
-		}
-	}
 }
 
 // TestElementwiseThreads: the same bits for any number of threads, over more elements than one part has.
@@ -79,7 +41,7 @@ func TestElementwiseThreads(t *testing.T) {
 	} {
 		var want []byte
 		for _, threads := range []int{1, 2, 5} {
-			pool := NewPool(threads)
+			pool := ops.NewPool(threads)
 			out, err := Compute(t.Context(), pool, graph.Standard(), c.kind, nil, c.in...)
 			pool.Close()
 			if err != nil {
@@ -96,12 +58,12 @@ func TestElementwiseThreads(t *testing.T) {
 }
 
 func TestIntegerDivisionByZero(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	for _, kind := range []graph.Kind{"div_floor", "div_trunc", "remainder", "fmod"} {
 		a, b := tensor.Of([]int64{1, 2}, 2), tensor.Of([]int64{1, 0}, 2)
 		_, err := Compute(t.Context(), pool, graph.Standard(), kind, nil, a, b)
-		if !errors.Is(err, errDivisor) {
+		if !errors.Is(err, elementwise.ErrDivisor) {
 			t.Errorf("%s by zero: %v", kind, err)
 		}
 	}
@@ -109,7 +71,7 @@ func TestIntegerDivisionByZero(t *testing.T) {
 
 // TestElementwiseRules: operands that do not go together are an error that names both.
 func TestElementwiseRules(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	f, d := tensor.Of([]float32{1, 2}, 2), tensor.Of([]float64{1, 2}, 2)
 	flags := tensor.Of([]bool{true, false}, 2)
@@ -170,7 +132,7 @@ func BenchmarkElementwise(b *testing.B) {
 		{"lt", "lt", nil, []*tensor.Tensor{x, y}},
 	} {
 		b.Run(fmt.Sprint(c.name), func(b *testing.B) {
-			pool := NewPool(1)
+			pool := ops.NewPool(1)
 			defer pool.Close()
 			for b.Loop() {
 				if _, err := Compute(b.Context(), pool, graph.Standard(), c.kind, c.attrs, c.in...); err != nil {

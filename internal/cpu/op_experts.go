@@ -7,13 +7,14 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
 
 // expertsKernels are layers of which each row takes a few out of many.
-var expertsKernels = map[graph.Kind]kernel{
-	"experts": {run: runExperts, workOn: expertsWork},
+var expertsKernels = map[graph.Kind]ops.Kernel{
+	"experts": {Run: runExperts, WorkOn: expertsWork},
 }
 
 const (
@@ -34,7 +35,7 @@ type expertSizes struct {
 func sizesOfExperts(x, ids, gate tensor.Shape, a graph.Attrs) expertSizes {
 	r := len(x)
 	s := expertSizes{
-		rows: volume(x[:r-1]), hidden: x[r-1], inner: gate[0], named: ids[r-1], all: a.Int("experts"),
+		rows: ops.Volume(x[:r-1]), hidden: x[r-1], inner: gate[0], named: ids[r-1], all: a.Int("experts"),
 	}
 	s.chunk = max(1, min(s.rows, expertFloats/max(1, s.named*s.hidden)))
 	if a.Bool(graph.LentAttr) { // each is lent once
@@ -62,13 +63,13 @@ func expertsWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 				productWork(threads, m, s.hidden, s.inner, tensor.Float32, manner{alone: true}))
 		}
 	}
-	return scratchBytes(4, s.floats()...) + scratchBytes(4, s.integers()...) + products
+	return ops.ScratchBytes(4, s.floats()...) + ops.ScratchBytes(4, s.integers()...) + products
 }
 
 // An expertsCall is a call being computed. It is the task of gating rows of a tile; see [expertSums].
 type expertsCall struct {
 	expertSizes
-	c    *call
+	c    *ops.Call
 	set  *simd.Set
 	each int
 	// first is the first row of the chunk, rows that of as many.
@@ -77,7 +78,7 @@ type expertsCall struct {
 	results, x, gates, ups, biases []float32
 	ends, order                    []int32
 	// lent are the views of the expert that is lent, needed those that are wanted.
-	lent             [graph.LentOperands]view
+	lent             [graph.LentOperands]ops.View
 	needed           []int32
 	act              *activation
 	encodings        [3]*encoded.Encoding // nil for numbers
@@ -92,24 +93,24 @@ var expertsCalls = sync.Pool{New: func() any { return new(expertsCall) }}
 
 // runExperts has every row go through its experts: chunk by chunk, expert by expert, so that an expert's weights are read once
 // for all of a chunk's rows.
-func runExperts(c *call) error {
+func runExperts(c *ops.Call) error {
 	e := expertsCalls.Get().(*expertsCall)
-	e.expertSizes = sizesOfExperts(c.in[0].shape(), c.in[1].shape(), c.in[graph.ExpertsFirst].shape(), c.attrs)
-	e.c, e.set, e.each = c, c.pool.set, graph.ExpertOperands(c.attrs)
-	e.weighed = c.attrs.Bool("weigh_input")
+	e.expertSizes = sizesOfExperts(c.In[0].Shape(), c.In[1].Shape(), c.In[graph.ExpertsFirst].Shape(), c.Attrs)
+	e.c, e.set, e.each = c, c.Pool.Set, graph.ExpertOperands(c.Attrs)
+	e.weighed = c.Attrs.Bool("weigh_input")
 	for i, name := range graph.ExpertEncodings {
-		e.encodings[i], _ = encoded.ByName(c.attrs.String(name))
+		e.encodings[i], _ = encoded.ByName(c.Attrs.String(name))
 	}
-	if e.clamped = c.attrs.String("act") == "clamped"; e.clamped {
-		e.alpha, e.limit = float32(c.attrs.Float("alpha")), float32(c.attrs.Float("limit"))
+	if e.clamped = c.Attrs.String("act") == "clamped"; e.clamped {
+		e.alpha, e.limit = float32(c.Attrs.Float("alpha")), float32(c.Attrs.Float("limit"))
 	} else {
-		e.act = activationOf(c.attrs)
+		e.act = activationOf(c.Attrs)
 	}
-	work := scratch(c.work)
-	e.results = takeReal[float32](&work, e.chunk*e.named*e.hidden)
-	e.x = takeReal[float32](&work, e.tile*e.hidden)
-	e.gates, e.ups = takeReal[float32](&work, e.tile*e.inner), takeReal[float32](&work, e.tile*e.inner)
-	e.biases = takeReal[float32](&work, 2*e.inner+e.hidden)
+	work := ops.Scratch(c.Work)
+	e.results = ops.TakeReal[float32](&work, e.chunk*e.named*e.hidden)
+	e.x = ops.TakeReal[float32](&work, e.tile*e.hidden)
+	e.gates, e.ups = ops.TakeReal[float32](&work, e.tile*e.inner), ops.TakeReal[float32](&work, e.tile*e.inner)
+	e.biases = ops.TakeReal[float32](&work, 2*e.inner+e.hidden)
 	e.ends, e.order = takeInts(&work, e.all+1), takeInts(&work, e.chunk*e.named)
 	e.work = work
 	var err error
@@ -123,9 +124,9 @@ func runExperts(c *call) error {
 }
 
 // takeInts returns n integers of the scratch.
-func takeInts(s *scratch, n int) []int32 {
-	bytes := roundUp(4*n, 8)
-	piece := elements[int32](view{data: (*s)[:bytes]})
+func takeInts(s *ops.Scratch, n int) []int32 {
+	bytes := ops.RoundUp(4*n, 8)
+	piece := ops.Elements[int32](ops.View{Data: (*s)[:bytes]})
 	*s = (*s)[bytes:]
 	return piece[:n]
 }
@@ -138,14 +139,14 @@ func (e *expertsCall) compute() error {
 	if err := e.experts(); err != nil {
 		return err
 	}
-	e.c.pool.Do(e.count, max(1, grain/max(1, e.named*e.hidden)), (*expertSums)(e))
+	e.c.Pool.Do(e.count, max(1, ops.Grain/max(1, e.named*e.hidden)), (*expertSums)(e))
 	return nil
 }
 
 // experts has the chunk's rows go through their experts: in the order of these, or in that in which they are lent. What
 // each gives has a place of its own, so that the order changes nothing.
 func (e *expertsCall) experts() error {
-	if e.c.lender != nil {
+	if e.c.Lender != nil {
 		return e.borrowed()
 	}
 	for expert := range e.all {
@@ -159,7 +160,7 @@ func (e *expertsCall) experts() error {
 // rowsOf has an expert compute the rows of the chunk that name it.
 func (e *expertsCall) rowsOf(expert int) error {
 	for pairs := e.pairs(expert); len(pairs) > 0; {
-		if err := e.c.ctx.Err(); err != nil {
+		if err := e.c.Ctx.Err(); err != nil {
 			return err
 		}
 		n := min(len(pairs), e.tile)
@@ -186,16 +187,16 @@ func (e *expertsCall) borrowed() error {
 			e.needed = append(e.needed, int32(expert))
 		}
 	}
-	if err := e.c.lender.Want(e.c.ctx, e.needed, e.count); err != nil {
+	if err := e.c.Lender.Want(e.c.Ctx, e.needed, e.count); err != nil {
 		return err
 	}
 	for {
-		expert, operands, err := e.c.lender.Next(e.c.ctx)
+		expert, operands, err := e.c.Lender.Next(e.c.Ctx)
 		if err != nil || expert < 0 {
 			return err
 		}
 		for i, a := range operands {
-			e.lent[i] = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout}
+			e.lent[i] = ops.View{Data: regionBytes(a.Region), DType: a.Spec.DType, Layout: a.Operand.Layout}
 		}
 		if err := e.rowsOf(expert); err != nil {
 			return err
@@ -206,10 +207,10 @@ func (e *expertsCall) borrowed() error {
 // sort lists the chunk's pairs of row and place by expert, and each expert's in their order.
 func (e *expertsCall) sort() error {
 	clear(e.ends)
-	ids := e.c.in[1]
+	ids := e.c.In[1]
 	for pair := range e.count * e.named {
 		id := e.at(ids, pair)
-		x := elements[int64](ids)[id]
+		x := ops.Elements[int64](ids)[id]
 		switch {
 		case x == -1:
 		case x < 0 || x >= int64(e.all):
@@ -222,7 +223,7 @@ func (e *expertsCall) sort() error {
 		e.ends[i+1] += e.ends[i]
 	}
 	for pair := range e.count * e.named {
-		if x := elements[int64](ids)[e.at(ids, pair)]; x >= 0 {
+		if x := ops.Elements[int64](ids)[e.at(ids, pair)]; x >= 0 {
 			e.order[e.ends[x]] = int32(pair)
 			e.ends[x]++
 		}
@@ -231,36 +232,36 @@ func (e *expertsCall) sort() error {
 }
 
 // at returns where in the memory of a view by row and place a pair of the chunk is.
-func (e *expertsCall) at(v view, pair int) int {
+func (e *expertsCall) at(v ops.View, pair int) int {
 	row, place := e.first+pair/e.named, pair%e.named
-	return v.layout.Leading(1).OffsetOf(row) + place*lastStride(v.layout)
+	return v.Layout.Leading(1).OffsetOf(row) + place*ops.LastStride(v.Layout)
 }
 
 // pass has an expert compute some rows.
 func (e *expertsCall) pass(expert int, pairs []int32) {
-	x := e.c.in[0]
-	lead, step := x.layout.Leading(1), lastStride(x.layout)
+	x := e.c.In[0]
+	lead, step := x.Layout.Leading(1), ops.LastStride(x.Layout)
 	for i, pair := range pairs {
 		to := e.x[i*e.hidden:][:e.hidden]
-		loadReal(to, x, lead.OffsetOf(e.first+int(pair)/e.named), step)
+		ops.LoadReal(to, x, lead.OffsetOf(e.first+int(pair)/e.named), step)
 		if e.weighed {
 			e.multiply(to, e.weight(int(pair)))
 		}
 	}
-	w := e.c.in[graph.ExpertsFirst+expert*e.each:][:e.each]
+	w := e.c.In[graph.ExpertsFirst+expert*e.each:][:e.each]
 	var bias [3][]float32
 	if e.each == 6 {
 		for i, room := range [3][]float32{e.biases[:e.inner], e.biases[e.inner:][:e.inner], e.biases[2*e.inner:]} {
 			bias[i] = rowIn(w[3+i], room)
 		}
 	}
-	if e.c.lender != nil {
+	if e.c.Lender != nil {
 		w = e.lent[:]
 	}
 	e.many = len(pairs)
 	e.product(e.gates, e.x, w, 0, bias[0], e.act)
 	e.product(e.ups, e.x, w, 1, bias[1], nil)
-	e.c.pool.Do(e.many, max(1, grain/8/max(1, e.inner)), e)
+	e.c.Pool.Do(e.many, max(1, ops.Grain/8/max(1, e.inner)), e)
 	e.product(e.x, e.gates, w, 2, bias[2], nil)
 	for i, pair := range pairs {
 		copy(e.results[int(pair)*e.hidden:][:e.hidden], e.x[i*e.hidden:])
@@ -268,12 +269,12 @@ func (e *expertsCall) pass(expert int, pairs []int32) {
 }
 
 // singleView returns numbers of the scratch as a view.
-func singleView(x []float32) view {
-	return view{data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), dtype: tensor.Float32}
+func singleView(x []float32) ops.View {
+	return ops.View{Data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), DType: tensor.Float32}
 }
 
 // product multiplies the tile's rows by those of an expert's weight i, as linear does.
-func (e *expertsCall) product(to, rows []float32, weights []view, i int, bias []float32, act *activation) {
+func (e *expertsCall) product(to, rows []float32, weights []ops.View, i int, bias []float32, act *activation) {
 	w, n, k := weights[i], e.inner, e.hidden
 	if i == 2 {
 		n, k = e.hidden, e.inner
@@ -281,11 +282,11 @@ func (e *expertsCall) product(to, rows []float32, weights []view, i int, bias []
 	made := product[float32]{
 		m: e.many, n: n, k: k, a: factor{v: singleView(rows), line: k, step: 1},
 		b: factor{
-			v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1], encoding: e.encodings[i],
+			v: w, offset: w.Layout.Offset, line: w.Layout.Strides[0], step: w.Layout.Strides[1], encoding: e.encodings[i],
 		},
 		out: singleView(to), bias: bias, end: ending[float32]{act: act}, how: manner{alone: true}, work: e.work,
 	}
-	made.run(e.c.pool, e.set)
+	made.run(e.c.Pool, e.set)
 }
 
 // Run multiplies gates, which are activated, and ups of rows of the tile.
@@ -324,7 +325,7 @@ func (e *expertsCall) clamp(gates, ups []float32) {
 
 // weight returns what a pair of the chunk weighs.
 func (e *expertsCall) weight(pair int) float32 {
-	return elements[float32](e.c.in[2])[e.at(e.c.in[2], pair)]
+	return ops.Elements[float32](e.c.In[2])[e.at(e.c.In[2], pair)]
 }
 
 func (e *expertsCall) multiply(row []float32, by float32) {
@@ -344,12 +345,12 @@ type expertSums expertsCall
 // Run sums rows.
 func (s *expertSums) Run(from, to int) {
 	e := (*expertsCall)(s)
-	ids := e.c.in[1]
+	ids := e.c.In[1]
 	for row := from; row < to; row++ {
-		out := elements[float32](e.c.out[0])[e.c.out[0].layout.Offset+(e.first+row)*e.hidden:][:e.hidden]
+		out := ops.Elements[float32](e.c.Out[0])[e.c.Out[0].Layout.Offset+(e.first+row)*e.hidden:][:e.hidden]
 		clear(out)
 		for pair := row * e.named; pair < (row+1)*e.named; pair++ {
-			if elements[int64](ids)[e.at(ids, pair)] < 0 {
+			if ops.Elements[int64](ids)[e.at(ids, pair)] < 0 {
 				continue
 			}
 			by, x := float32(1), e.results[pair*e.hidden:][:e.hidden]

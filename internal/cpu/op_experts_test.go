@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -91,7 +92,7 @@ func TestExpertsInOrder(t *testing.T) {
 	}{{[]int64{0, 1, 2}, 0}, {[]int64{0, 2, 1}, 1}, {[]int64{1, 0, 2}, 0}, {[]int64{2, 0, 1}, 1}, {[]int64{-1, 1, -1}, 1}} {
 		in[1] = tensor.Of(c.ids, 1, 3)
 		got := compute(t, 2, "experts", attrs, in...)[0]
-		if x := elements[float32](view{data: got.Data})[0]; x != c.want {
+		if x := ops.Elements[float32](ops.View{Data: got.Data})[0]; x != c.want {
 			t.Errorf("%v: %v, want %v", c.ids, x, c.want)
 		}
 	}
@@ -117,7 +118,7 @@ func TestExpertsOfNobody(t *testing.T) {
 		}
 		g.Outputs = append(g.Outputs, graph.Output{Name: fmt.Sprint(len(g.Outputs)), Operand: g.Whole(out[0])})
 	}
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	out, err := Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
 	if err != nil {
@@ -130,7 +131,7 @@ func TestExpertsOfNobody(t *testing.T) {
 
 // TestExpertsThatAreNotThere names an expert that there is not.
 func TestExpertsThatAreNotThere(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	for _, id := range []int64{-2, 4, 1 << 40} {
 		in, attrs := mixed(1, 1, 4, 8, 8, tensor.Float32, nil)
@@ -146,7 +147,7 @@ func TestExpertsThatAreNotThere(t *testing.T) {
 // BenchmarkExperts has one row go through 8 of 64 experts, and through all of them as a model would that computes all and weighs
 // those that are not named with nothing.
 func BenchmarkExperts(b *testing.B) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	const all, named, hidden, inner = 64, 8, 512, 256
 	in, attrs := mixed(1, named, all, hidden, inner, tensor.BFloat16, nil)

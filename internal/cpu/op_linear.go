@@ -6,35 +6,23 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
 
 // linearKernels are products of matrices. Half floats are computed in float32 and rounded once.
-var linearKernels = map[graph.Kind]kernel{
+var linearKernels = map[graph.Kind]ops.Kernel{
 	"linear": {
-		run: runLinear, workOn: linearWork, supports: linearSupports, packs: linearPacks, pack: packLinear,
-		label: productLabel("linear"),
+		Run: runLinear, WorkOn: linearWork, Supports: linearSupports, Packs: linearPacks, Pack: packLinear,
+		Label: productLabel("linear"),
 	},
 	"matmul": {
-		run: runMatmul, workOn: matmulWork, supports: matmulSupports, packs: matmulPacks, pack: packMatmul,
-		label: productLabel("matmul"),
+		Run: runMatmul, WorkOn: matmulWork, Supports: matmulSupports, Packs: matmulPacks, Pack: packMatmul,
+		Label: productLabel("matmul"),
 	},
-	"grouped_matmul": {run: runGroupedMatmul, workOn: groupedMatmulWork, supports: onlyReal},
-	"cross":          {run: runCross, supports: onlyNumbers},
-}
-
-// onlyNumbers is the support of kernels that compute in floats and integers.
-func onlyNumbers(in, _ []graph.Spec, _ graph.Attrs) error {
-	switch d := in[0].DType; d {
-	case tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64, tensor.UInt8:
-		return nil
-	default:
-		if !isReal(d) {
-			return fmt.Errorf("it takes floats and integers, not %v", d)
-		}
-		return nil
-	}
+	"grouped_matmul": {Run: runGroupedMatmul, WorkOn: groupedMatmulWork, Supports: ops.OnlyReal},
+	"cross":          {Run: runCross, Supports: ops.OnlyNumbers},
 }
 
 // linearSupports takes floats and integers, and epilogues of float32.
@@ -53,7 +41,7 @@ func matmulSupports(in, out []graph.Spec, a graph.Attrs) error {
 	if err := precisionSupports(in, a); err != nil {
 		return err
 	}
-	return onlyNumbers(in, out, a)
+	return ops.OnlyNumbers(in, out, a)
 }
 
 // A manner is how a product is to be computed.
@@ -69,13 +57,13 @@ func mannerOf(a graph.Attrs) manner { return manner{round: rounds(a), alone: a.B
 
 // productWork returns the scratch that product takes on a number of threads.
 func productWork(threads, m, n, k int, d tensor.DType, how manner) int64 {
-	if !isReal(d) {
+	if !ops.IsReal(d) {
 		return 0
 	}
 	if how.round && !how.alone && m >= unitLeastRows {
 		return unitWork(m, n, k, threads, true)
 	}
-	bytes := gemmWorkOn(threads, m, n, k, realBytes(d), isHalf(d))
+	bytes := gemmWorkOn(threads, m, n, k, ops.RealBytes(d), ops.IsHalf(d))
 	if d == tensor.BFloat16 && !how.alone {
 		bytes = max(bytes, unitWork(m, n, k, threads, false))
 	}
@@ -84,7 +72,7 @@ func productWork(threads, m, n, k int, d tensor.DType, how manner) int64 {
 
 // A factor is a matrix in the memory of a view; see [matrix].
 type factor struct {
-	v                  view
+	v                  ops.View
 	offset, line, step int
 	rows               tensor.Layout
 	// encoding is that of the blocks in v, nil for numbers.
@@ -92,10 +80,10 @@ type factor struct {
 }
 
 // rowsOf returns all but the last dimension of a view as the lines of a left factor.
-func rowsOf(v view) factor {
-	f := factor{v: v, offset: v.layout.Offset, step: lastStride(v.layout)}
-	lead := v.layout.Leading(1)
-	stride, even := evenly(lead)
+func rowsOf(v ops.View) factor {
+	f := factor{v: v, offset: v.Layout.Offset, step: ops.LastStride(v.Layout)}
+	lead := v.Layout.Leading(1)
+	stride, even := ops.Evenly(lead)
 	if !even {
 		f.rows = lead
 	}
@@ -103,30 +91,12 @@ func rowsOf(v view) factor {
 	return f
 }
 
-// evenly returns how far apart the elements of a layout lie in row-major order, false where that differs.
-func evenly(l tensor.Layout) (stride int, even bool) {
-	last := -1
-	for d := len(l.Shape) - 1; d >= 0; d-- {
-		if l.Shape[d] == 1 {
-			continue
-		}
-		if last >= 0 && l.Strides[d] != l.Strides[last]*l.Shape[last] {
-			return 0, false
-		}
-		if last < 0 {
-			stride = l.Strides[d]
-		}
-		last = d
-	}
-	return stride, true
-}
-
 // A product is m rows of out, n wide, from element at of out's memory on: out = a·b for factors of depth k, plus bias
 // for each column unless it is nil, and what the ending says.
-type product[T real] struct {
+type product[T ops.Real] struct {
 	m, n, k int
 	a, b    factor
-	out     view
+	out     ops.View
 	at      int
 	bias    []T
 	end     ending[T]
@@ -134,23 +104,23 @@ type product[T real] struct {
 	work    []byte
 }
 
-func (x *product[T]) run(p *Pool, set *simd.Set) {
+func (x *product[T]) run(p *ops.Pool, set *simd.Set) {
 	if x.m == 0 || x.n == 0 {
 		return
 	}
 	g := takeGemm[T]()
 	a, b := &x.a, &x.b
-	g.left = matrix[T]{data: a.v.data, dtype: a.v.dtype, offset: a.offset, line: a.line, step: a.step, rows: a.rows}
+	g.left = matrix[T]{data: a.v.Data, dtype: a.v.DType, offset: a.offset, line: a.line, step: a.step, rows: a.rows}
 	g.right = matrix[T]{
-		data: b.v.data, dtype: b.v.dtype, offset: b.offset, line: b.line, step: b.step, packed: b.v.packed, encoding: b.encoding,
+		data: b.v.Data, dtype: b.v.DType, offset: b.offset, line: b.line, step: b.step, packed: b.v.Packed, encoding: b.encoding,
 	}
 	g.a, g.b = &g.left, &g.right
 	g.m, g.n, g.k, g.work, g.set = x.m, x.n, x.k, x.work, set
 	g.o = gemmOptions[T]{columnBias: x.bias, ending: x.end}
-	if isHalf(x.out.dtype) {
+	if ops.IsHalf(x.out.DType) {
 		g.o.half, g.o.halfAt = x.out, x.at
 	} else {
-		g.c, g.ldc = elements[T](x.out)[x.at:], x.n
+		g.c, g.ldc = ops.Elements[T](x.out)[x.at:], x.n
 	}
 	g.round = x.how.round
 	switch {
@@ -166,12 +136,12 @@ func (x *product[T]) run(p *Pool, set *simd.Set) {
 }
 
 // runLinear: out[r, j] = Σ_k in[0][r, k]·in[1][j, k] + in[2][j]: torch.nn.functional.linear.
-func runLinear(c *call) error {
-	switch c.in[0].dtype {
+func runLinear(c *ops.Call) error {
+	switch c.In[0].DType {
 	case tensor.Float64:
 		linear[float64](c)
 	case tensor.Float32, tensor.Float16, tensor.BFloat16:
-		if byCodes(c.attrs) {
+		if byCodes(c.Attrs) {
 			linearByCodes(c)
 			return nil
 		}
@@ -184,20 +154,20 @@ func runLinear(c *call) error {
 
 func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	n, k := in[1].Shape[0], in[0].Shape[len(in[0].Shape)-1]
-	m := volume(in[0].Shape[:len(in[0].Shape)-1])
+	m := ops.Volume(in[0].Shape[:len(in[0].Shape)-1])
 	if byCodes(a) {
-		return scratchBytes(4, n) + codesWork(threads, m, n, k)
+		return ops.ScratchBytes(4, n) + codesWork(threads, m, n, k)
 	}
 	rows := []int{n}
 	if graph.HasScales(in) {
 		rows = append(rows, n)
 	}
-	return scratchBytes(realBytes(in[0].DType), rows...) + productWork(threads, m, n, k, out[0].DType, mannerOf(a))
+	return ops.ScratchBytes(ops.RealBytes(in[0].DType), rows...) + productWork(threads, m, n, k, out[0].DType, mannerOf(a))
 }
 
 // linearPacks offers the weight in panels.
 func linearPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
-	if !isReal(in[0].DType) || graph.IsEncoded(a) {
+	if !ops.IsReal(in[0].DType) || graph.IsEncoded(a) {
 		return nil
 	}
 	return panelPacks(in[1].Shape[0], in[1].Shape[1], 0, in[1].DType, rounds(a))
@@ -218,51 +188,49 @@ func panelPacks(n, k, dim int, d tensor.DType, round bool) []graph.Pack {
 	return []graph.Pack{{In: 1, Bytes: panelBytes(n, k, d), Form: form, Dim: dim, Step: stripColumns, Copy: copied}}
 }
 
-func packLinear(pool *Pool, a graph.Attrs, _ graph.Pack, raw view, dst []byte) error {
-	l := raw.layout
+func packLinear(pool *ops.Pool, a graph.Attrs, _ graph.Pack, raw ops.View, dst []byte) error {
+	l := raw.Layout
 	packPanels(pool, matrix[float32]{
-		data: raw.data, dtype: raw.dtype, offset: l.Offset, line: l.Strides[0], step: l.Strides[1],
+		data: raw.Data, dtype: raw.DType, offset: l.Offset, line: l.Strides[0], step: l.Strides[1],
 	}, l.Shape[0], l.Shape[1], rounds(a), dst)
 	return nil
 }
 
-func linear[T real](c *call) {
-	x, w, out := c.in[0], c.in[1], c.out[0]
-	n, k := w.shape()[0], x.shape()[len(x.shape())-1]
-	work := scratch(c.work)
-	bias := rowIn(c.operand(2), takeReal[T](&work, n))
-	right := factor{v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1]}
-	right.encoding = graph.EncodingOf(c.attrs)
-	end := ending[T]{residual: c.operand(3), act: activationOf(c.attrs)}
-	if s := c.operand(4); !s.absent() {
-		end.scales, end.bias, bias = rowIn(s, takeReal[T](&work, n)), bias, nil
+func linear[T ops.Real](c *ops.Call) {
+	x, w, out := c.In[0], c.In[1], c.Out[0]
+	n, k := w.Shape()[0], x.Shape()[len(x.Shape())-1]
+	work := ops.Scratch(c.Work)
+	bias := rowIn(c.Operand(2), ops.TakeReal[T](&work, n))
+	right := factor{v: w, offset: w.Layout.Offset, line: w.Layout.Strides[0], step: w.Layout.Strides[1]}
+	right.encoding = graph.EncodingOf(c.Attrs)
+	end := ending[T]{residual: c.Operand(3), act: activationOf(c.Attrs)}
+	if s := c.Operand(4); !s.Absent() {
+		end.scales, end.bias, bias = rowIn(s, ops.TakeReal[T](&work, n)), bias, nil
 	}
-	m := volume(x.shape()[:len(x.shape())-1])
+	m := ops.Volume(x.Shape()[:len(x.Shape())-1])
 	made := product[T]{
-		m: m, n: n, k: k, a: rowsOf(x), b: right, out: out, at: out.layout.Offset, bias: bias, end: end, how: mannerOf(c.attrs),
+		m: m, n: n, k: k, a: rowsOf(x), b: right, out: out, at: out.Layout.Offset, bias: bias, end: end, how: mannerOf(c.Attrs),
 		work: work,
 	}
-	made.run(c.pool, c.pool.set)
+	made.run(c.Pool, c.Pool.Set)
 }
 
 // rowIn returns the elements of a vector, in room if they do not lie in a row as T; nil for one that is absent.
-func rowIn[T real](v view, room []T) []T {
-	if v.absent() {
+func rowIn[T ops.Real](v ops.View, room []T) []T {
+	if v.Absent() {
 		return nil
 	}
-	if v.dtype == realDType[T]() && v.layout.Strides[0] == 1 {
-		return elements[T](v)[v.layout.Offset:][:len(room)]
+	if v.DType == ops.RealDType[T]() && v.Layout.Strides[0] == 1 {
+		return ops.Elements[T](v)[v.Layout.Offset:][:len(room)]
 	}
-	loadReal(room, v, v.layout.Offset, v.layout.Strides[0])
+	ops.LoadReal(room, v, v.Layout.Offset, v.Layout.Strides[0])
 	return room
 }
 
-func lastStride(l tensor.Layout) int { return l.Strides[len(l.Strides)-1] }
-
 // runGroupedMatmul: out[r] = in[0][r]·in[1][g] for rows r in [in[2][g−1], in[2][g]), zero after the last group:
 // torch.nn.functional.grouped_mm.
-func runGroupedMatmul(c *call) error {
-	if c.in[0].dtype == tensor.Float64 {
+func runGroupedMatmul(c *ops.Call) error {
+	if c.In[0].DType == tensor.Float64 {
 		return groupedMatmul[float64](c)
 	}
 	return groupedMatmul[float32](c)
@@ -272,36 +240,27 @@ func groupedMatmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	return productWork(threads, in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, mannerOf(a))
 }
 
-func groupedMatmul[T real](c *call) error {
-	x, w, out := c.in[0], c.in[1], c.out[0]
-	rows, k, n := x.shape()[0], x.shape()[1], w.shape()[2]
+func groupedMatmul[T ops.Real](c *ops.Call) error {
+	x, w, out := c.In[0], c.In[1], c.Out[0]
+	rows, k, n := x.Shape()[0], x.Shape()[1], w.Shape()[2]
 	start := 0
-	for g := range w.shape()[0] {
-		end := int(integerAt(c.in[2], g))
+	for g := range w.Shape()[0] {
+		end := int(ops.IntegerAt(c.In[2], g))
 		if end < start || end > rows {
 			return fmt.Errorf("group %d of %d rows ends at %d, the one before at %d", g, rows, end, start)
 		}
 		left := factor{
-			v: x, offset: x.layout.Offset + start*x.layout.Strides[0], line: x.layout.Strides[0], step: x.layout.Strides[1],
+			v: x, offset: x.Layout.Offset + start*x.Layout.Strides[0], line: x.Layout.Strides[0], step: x.Layout.Strides[1],
 		}
 		right := factor{
-			v: w, offset: w.layout.Offset + g*w.layout.Strides[0], line: w.layout.Strides[2], step: w.layout.Strides[1],
+			v: w, offset: w.Layout.Offset + g*w.Layout.Strides[0], line: w.Layout.Strides[2], step: w.Layout.Strides[1],
 		}
 		group := product[T]{
-			m: end - start, n: n, k: k, a: left, b: right, out: out, at: start * n, how: mannerOf(c.attrs), work: c.work,
+			m: end - start, n: n, k: k, a: left, b: right, out: out, at: start * n, how: mannerOf(c.Attrs), work: c.Work,
 		}
-		group.run(c.pool, c.pool.set)
+		group.run(c.Pool, c.Pool.Set)
 		start = end
 	}
-	clear(out.data[start*n*out.dtype.Size():][:(rows-start)*n*out.dtype.Size()])
+	clear(out.Data[start*n*out.DType.Size():][:(rows-start)*n*out.DType.Size()])
 	return nil
-}
-
-// integerAt returns element i of a one-dimensional view of int32 or int64.
-func integerAt(v view, i int) int64 {
-	at := v.layout.Offset + i*v.layout.Strides[0]
-	if v.dtype == tensor.Int32 {
-		return int64(elements[int32](v)[at])
-	}
-	return elements[int64](v)[at]
 }

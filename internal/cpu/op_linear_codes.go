@@ -2,11 +2,12 @@ package cpu
 
 import (
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/codes"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
@@ -19,7 +20,7 @@ import (
 func byCodes(a graph.Attrs) bool { return a.String("precision") == "int8" }
 
 // MultipliesCodes reports whether linears of a weight in an encoding can be computed in the precision int8.
-func MultipliesCodes(encoding string) bool { return expansions[encoding] != nil }
+func MultipliesCodes(encoding string) bool { return codes.Of(encoding) != nil }
 
 // codesSupports returns why an op cannot be computed in the precision int8.
 func codesSupports(in []graph.Spec, a graph.Attrs) error {
@@ -31,11 +32,11 @@ func codesSupports(in []graph.Spec, a graph.Attrs) error {
 
 // inputCodesBytes is what the codes of m rows of k inputs take: also their scales, and their sums' products with them.
 func inputCodesBytes(m, k int) int64 {
-	return scratchBytes(1, m*k) + scratchBytes(4, m*k/simd.CodeBlock, m*k/simd.CodeBlock)
+	return ops.ScratchBytes(1, m*k) + ops.ScratchBytes(4, m*k/simd.CodeBlock, m*k/simd.CodeBlock)
 }
 
 // codesLaneBytes is what a lane takes: a line of the weight as codes, a row of inputs as float32, and a row of results.
-func codesLaneBytes(n, k int) int64 { return inputCodesBytes(1, k) + scratchBytes(4, k, n) }
+func codesLaneBytes(n, k int) int64 { return inputCodesBytes(1, k) + ops.ScratchBytes(4, k, n) }
 
 // codesWork returns the scratch of a product by codes.
 func codesWork(threads, m, n, k int) int64 {
@@ -45,10 +46,10 @@ func codesWork(threads, m, n, k int) int64 {
 // A codesCall is a linear by codes: m rows of k inputs, by n lines of blocks.
 type codesCall struct {
 	m, n, k int
-	x       view
+	x       ops.View
 	lead    tensor.Layout
-	w       view
-	expand  expansion
+	w       ops.View
+	expand  codes.Expansion
 	bias    []float32
 	out     []float32
 	set     *simd.Set
@@ -67,40 +68,40 @@ type codesLane struct {
 
 var codesCalls = sync.Pool{New: func() any { return new(codesCall) }}
 
-func takeCodes(work *scratch, m, k int) simd.Codes {
-	bytes := roundUp(m*k, 8)
-	c := simd.Codes{Codes: elements[int8](view{data: (*work)[:bytes]})[:m*k]}
+func takeCodes(work *ops.Scratch, m, k int) simd.Codes {
+	bytes := ops.RoundUp(m*k, 8)
+	c := simd.Codes{Codes: ops.Elements[int8](ops.View{Data: (*work)[:bytes]})[:m*k]}
 	*work = (*work)[bytes:]
-	c.Scales, c.Extra = takeReal[float32](work, m*k/simd.CodeBlock), takeReal[float32](work, m*k/simd.CodeBlock)
+	c.Scales, c.Extra = ops.TakeReal[float32](work, m*k/simd.CodeBlock), ops.TakeReal[float32](work, m*k/simd.CodeBlock)
 	return c
 }
 
 // linearByCodes is linear in the precision int8.
-func linearByCodes(c *call) {
-	x, w, out := c.in[0], c.in[1], c.out[0]
+func linearByCodes(c *ops.Call) {
+	x, w, out := c.In[0], c.In[1], c.Out[0]
 	g := codesCalls.Get().(*codesCall)
-	g.n, g.k = w.shape()[0], x.shape()[len(x.shape())-1]
-	g.m = volume(x.shape()[:len(x.shape())-1])
-	work := scratch(c.work)
+	g.n, g.k = w.Shape()[0], x.Shape()[len(x.Shape())-1]
+	g.m = ops.Volume(x.Shape()[:len(x.Shape())-1])
+	work := ops.Scratch(c.Work)
 	if g.m > 0 && g.n > 0 {
-		g.bias = rowIn(c.operand(2), takeReal[float32](&work, g.n))
-		g.x, g.lead, g.w, g.set = x, x.layout.Leading(1), w, c.pool.set
-		g.expand = expansions[c.attrs.String(graph.EncodingAttr)]
-		g.out = elements[float32](out)[out.layout.Offset:]
+		g.bias = rowIn(c.Operand(2), ops.TakeReal[float32](&work, g.n))
+		g.x, g.lead, g.w, g.set = x, x.Layout.Leading(1), w, c.Pool.Set
+		g.expand = codes.Of(c.Attrs.String(graph.EncodingAttr))
+		g.out = ops.Elements[float32](out)[out.Layout.Offset:]
 		g.inputs = takeCodes(&work, g.m, g.k)
-		lanes := max(1, min(c.pool.Threads(), mostLanes, int(int64(len(work))/codesLaneBytes(g.n, g.k))))
+		lanes := max(1, min(c.Pool.Threads(), mostLanes, int(int64(len(work))/codesLaneBytes(g.n, g.k))))
 		for range lanes {
 			lane := codesLane{line: takeCodes(&work, 1, g.k)}
-			lane.row, lane.room = takeReal[float32](&work, g.k), takeReal[float32](&work, g.n)
+			lane.row, lane.room = ops.TakeReal[float32](&work, g.k), ops.TakeReal[float32](&work, g.n)
 			g.lanes = append(g.lanes, lane)
 		}
 		g.finish = takeGemm[float32]()
 		g.finish.set = g.set
-		g.finish.o.ending = ending[float32]{residual: c.operand(graph.LinearResidual), act: activationOf(c.attrs)}
-		tasks.Do(c.pool, lanes, 1, codesInputs{g})
-		tasks.Do(c.pool, lanes, 1, codesLines{g})
+		g.finish.o.ending = ending[float32]{residual: c.Operand(graph.LinearResidual), act: activationOf(c.Attrs)}
+		tasks.Do(c.Pool, lanes, 1, codesInputs{g})
+		tasks.Do(c.Pool, lanes, 1, codesLines{g})
 		if g.finish.o.ending.any() {
-			tasks.Do(c.pool, lanes, 1, codesEndings{g})
+			tasks.Do(c.Pool, lanes, 1, codesEndings{g})
 		}
 		g.finish.release()
 	}
@@ -122,50 +123,16 @@ func (g *codesInputs) Run(from, to int) {
 	for lane := from; lane < to; lane++ {
 		first, end := g.share(lane, g.m)
 		for r := first; r < end; r++ {
-			row, at, step := g.lanes[lane].row, g.lead.OffsetOf(r), lastStride(g.x.layout)
+			row, at, step := g.lanes[lane].row, g.lead.OffsetOf(r), ops.LastStride(g.x.Layout)
 			if step == 1 {
-				row = elements[float32](g.x)[at:][:g.k]
+				row = ops.Elements[float32](g.x)[at:][:g.k]
 			} else {
-				loadReal(row, g.x, at, step)
+				ops.LoadReal(row, g.x, at, step)
 			}
-			roundCodes(row, &simd.Codes{
+			codes.Round(row, &simd.Codes{
 				Codes: g.inputs.Codes[r*g.k:][:g.k], Scales: g.inputs.Scales[r*blocks:][:blocks], Extra: g.inputs.Extra[r*blocks:][:blocks],
 			})
 		}
-	}
-}
-
-// roundCodes rounds numbers to codes from −127 to 127, halves to even ones, with a scale for each 32, and the codes' sum times the
-// scale. Where one of 32 is no finite number, the scale is none.
-func roundCodes(x []float32, to *simd.Codes) {
-	for b := range to.Scales {
-		x, codes := x[b*simd.CodeBlock:][:simd.CodeBlock], to.Codes[b*simd.CodeBlock:][:simd.CodeBlock]
-		most, bad := float32(0), false
-		for _, v := range x {
-			most = max(most, v, -v)
-			bad = bad || v-v != 0
-		}
-		scale := most / 127
-		inverse := 1 / scale
-		if bad {
-			scale = float32(math.NaN())
-		}
-		if bad || inverse > math.MaxFloat32 { // below the least normal numbers they are nothing
-			clear(codes)
-			to.Scales[b], to.Extra[b] = scale, scale
-			if !bad {
-				to.Scales[b], to.Extra[b] = 0, 0
-			}
-			continue
-		}
-		sum := int32(0)
-		for i, v := range x {
-			const magic = 3 << 22
-			c := int32(float32(float32(v*inverse)+magic) - magic)
-			codes[i] = int8(min(max(c, -127), 127))
-			sum += int32(codes[i])
-		}
-		to.Scales[b], to.Extra[b] = scale, scale*float32(sum)
 	}
 }
 
@@ -174,13 +141,13 @@ type codesLines struct{ *codesCall }
 
 // Run implements Task.
 func (g *codesLines) Run(from, to int) {
-	blocks, data := g.k/simd.CodeBlock, elements[byte](g.w)
-	width := g.w.shape()[1]
+	blocks, data := g.k/simd.CodeBlock, ops.Elements[byte](g.w)
+	width := g.w.Shape()[1]
 	for lane := from; lane < to; lane++ {
 		line := &g.lanes[lane].line
 		first, end := g.share(lane, g.n)
 		for j := first; j < end; j++ {
-			g.expand(g.set, data[g.w.layout.Offset+j*g.w.layout.Strides[0]:][:width], line)
+			g.expand(g.set, data[g.w.Layout.Offset+j*g.w.Layout.Strides[0]:][:width], line)
 			for r := range g.m {
 				x := simd.Codes{
 					Codes: g.inputs.Codes[r*g.k:][:g.k], Scales: g.inputs.Scales[r*blocks:][:blocks], Extra: g.inputs.Extra[r*blocks:][:blocks],

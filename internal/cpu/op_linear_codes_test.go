@@ -1,3 +1,5 @@
+//go:build unix
+
 package cpu
 
 import (
@@ -9,7 +11,9 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/codes"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -40,7 +44,7 @@ func newCodesCase(rng *rand.Rand, e *encoded.Encoding, m, n, k int) *codesCase {
 }
 
 // run computes rows from first on of the linear.
-func (c *codesCase) run(t *testing.T, pool *Pool, e *encoded.Encoding, attrs graph.Attrs, first, rows int) []byte {
+func (c *codesCase) run(t *testing.T, pool *ops.Pool, e *encoded.Encoding, attrs graph.Attrs, first, rows int) []byte {
 	t.Helper()
 	all := graph.Attrs{"precision": "int8", graph.EncodingAttr: e.Name}
 	in := []*tensor.Tensor{tensor.Of(c.x[first*c.k:(first+rows)*c.k], rows, c.k), c.codes, tensor.Of(c.bias, c.n)}
@@ -58,7 +62,7 @@ func (c *codesCase) run(t *testing.T, pool *Pool, e *encoded.Encoding, attrs gra
 // TestLinearByCodes: a linear in the precision int8 is off by no more than what its inputs' codes and its weight's roundings are; it has
 // the same bits with every processor's kernels, on any number of threads, and for a row alone.
 func TestLinearByCodes(t *testing.T) {
-	pools, one := poolsOfSets(t, 3), NewPool(1)
+	pools, one := poolsOfSets(t, 3), ops.NewPool(1)
 	defer one.Close()
 	pools["one thread"] = one
 	tested := 0
@@ -94,7 +98,7 @@ func TestLinearByCodes(t *testing.T) {
 // check compares results with those of numbers that are not rounded.
 func (c *codesCase) check(t *testing.T, e *encoded.Encoding, out []byte) {
 	t.Helper()
-	got := elements[float32](view{data: out})
+	got := ops.Elements[float32](ops.View{Data: out})
 	for r := range c.m {
 		for j := range c.n {
 			sum, off := float64(c.bias[j]), 1e-6
@@ -117,7 +121,7 @@ func (c *codesCase) check(t *testing.T, e *encoded.Encoding, out []byte) {
 // checkEnding compares a linear with a residual and an activation with one without.
 func (c *codesCase) checkEnding(t *testing.T, plain, ended []byte) {
 	t.Helper()
-	p, got := elements[float32](view{data: plain}), elements[float32](view{data: ended})
+	p, got := ops.Elements[float32](ops.View{Data: plain}), ops.Elements[float32](ops.View{Data: ended})
 	for i := range p {
 		if want := c.residual[i] + max(p[i], 0); got[i] != want {
 			t.Fatalf("with a residual and relu number %d is %v, want %v", i, got[i], want)
@@ -134,7 +138,7 @@ func TestRoundCodes(t *testing.T) {
 	x[96], x[128+31] = float32(math.Inf(1)), float32(math.NaN())
 	got := newCodesCase(rand.New(rand.NewPCG(1, 1)), e, 1, 1, 160)
 	to := &simd.Codes{Codes: make([]int8, 160), Scales: make([]float32, 5), Extra: make([]float32, 5)}
-	roundCodes(x, to)
+	codes.Round(x, to)
 	if want := []int8{127, -127, 0, 2, 2, 0, 63, -64, 0}; !slices.Equal(to.Codes[:9], want) || to.Scales[0] != 1 || to.Extra[0] != 3 {
 		t.Errorf("%v, scale %v, sum %v, want %v", to.Codes[:9], to.Scales[0], to.Extra[0], want)
 	}
@@ -149,16 +153,16 @@ func TestRoundCodes(t *testing.T) {
 		}
 	}
 	copy(got.x, x)
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
-	if y := elements[float32](view{data: got.run(t, pool, e, nil, 0, 1)}); y[0] == y[0] {
+	if y := ops.Elements[float32](ops.View{Data: got.run(t, pool, e, nil, 0, 1)}); y[0] == y[0] {
 		t.Errorf("a row with infinity and NaN gives %v", y[0])
 	}
 }
 
 // TestCodesRefused: what has no integers as codes has no such products.
 func TestCodesRefused(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	x, w := tensor.Of(make([]float32, 64), 1, 64), tensor.Of(make([]float32, 64*2), 2, 64)
 	if _, err := Compute(t.Context(), pool, graph.Standard(), "linear", graph.Attrs{"precision": "int8"}, x, w); err == nil {
@@ -177,7 +181,7 @@ func TestCodesRefused(t *testing.T) {
 
 // BenchmarkLinearByCodes is one row, and 64, by 4096×4096 blocks; bytes are those of blocks.
 func BenchmarkLinearByCodes(b *testing.B) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	const n = 4096
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -3,54 +3,50 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
-// An integer is a type whose sums and products wrap, as PyTorch's do.
-type integer interface {
-	int8 | int16 | int32 | int64 | uint8
-}
-
 // integerLinear is runLinear for integers.
-func integerLinear(c *call) error {
-	x, w, bias := c.in[0], c.in[1], c.operand(2)
+func integerLinear(c *ops.Call) error {
+	x, w, bias := c.In[0], c.In[1], c.Operand(2)
 	p := integerProduct{
-		out: c.out[0], x: x, y: w, add: bias, n: w.shape()[0], k: w.shape()[1], alpha: 1, beta: 1,
-		rows: x.layout.Leading(1), matrices: tensor.Layout{Offset: w.layout.Offset}, each: 1,
-		yLine: w.layout.Strides[0], yStep: w.layout.Strides[1],
+		out: c.Out[0], x: x, y: w, add: bias, n: w.Shape()[0], k: w.Shape()[1], alpha: 1, beta: 1,
+		rows: x.Layout.Leading(1), matrices: tensor.Layout{Offset: w.Layout.Offset}, each: 1,
+		yLine: w.Layout.Strides[0], yStep: w.Layout.Strides[1],
 	}
-	p.m = volume(p.rows.Shape)
-	if !bias.absent() {
-		p.addRows, p.addStep = tensor.Layout{Offset: bias.layout.Offset}, bias.layout.Strides[0]
+	p.m = ops.Volume(p.rows.Shape)
+	if !bias.Absent() {
+		p.addRows, p.addStep = tensor.Layout{Offset: bias.Layout.Offset}, bias.Layout.Strides[0]
 	}
-	return p.run(c.pool)
+	return p.run(c.Pool)
 }
 
 // integerMatmul is runMatmul for integers.
-func integerMatmul(c *call) error {
-	x, y := c.in[0], c.in[1]
-	s := sizesOfMatmul(x.shape(), y.shape())
-	rank := len(x.shape())
+func integerMatmul(c *ops.Call) error {
+	x, y := c.In[0], c.In[1]
+	s := sizesOfMatmul(x.Shape(), y.Shape())
+	rank := len(x.Shape())
 	p := integerProduct{
-		out: c.out[0], x: x, y: y, m: s.batch * s.m, n: s.n, k: s.k,
-		alpha: int64(c.attrs.Float("alpha")), beta: int64(c.attrs.Float("beta")),
-		rows: x.layout.Leading(1), matrices: y.layout.Leading(2), each: s.m,
-		yLine: y.layout.Strides[rank-1], yStep: y.layout.Strides[rank-2],
+		out: c.Out[0], x: x, y: y, m: s.batch * s.m, n: s.n, k: s.k,
+		alpha: int64(c.Attrs.Float("alpha")), beta: int64(c.Attrs.Float("beta")),
+		rows: x.Layout.Leading(1), matrices: y.Layout.Leading(2), each: s.m,
+		yLine: y.Layout.Strides[rank-1], yStep: y.Layout.Strides[rank-2],
 	}
 	if p.beta != 0 {
-		p.add = c.operand(2)
+		p.add = c.Operand(2)
 	}
-	if !p.add.absent() {
-		p.addRows, p.addStep = p.add.layout.Leading(1), lastStride(p.add.layout)
+	if !p.add.Absent() {
+		p.addRows, p.addStep = p.add.Layout.Leading(1), ops.LastStride(p.add.Layout)
 	}
-	return p.run(c.pool)
+	return p.run(c.Pool)
 }
 
 // An integerProduct is a product of the rows of x by the matrices of y, each of which is for as many rows as each says. Lines
 // of y, which are columns of the result, lie yLine apart and their elements yStep.
 type integerProduct struct {
-	out, x, y, add          view
+	out, x, y, add          ops.View
 	m, n, k                 int
 	alpha, beta             int64
 	rows, matrices, addRows tensor.Layout
@@ -58,8 +54,8 @@ type integerProduct struct {
 	yLine, yStep, addStep   int
 }
 
-func (p *integerProduct) run(pool *Pool) error {
-	switch d := p.out.dtype; d {
+func (p *integerProduct) run(pool *ops.Pool) error {
+	switch d := p.out.DType; d {
 	case tensor.Int8:
 		multiplyIntegers[int8](pool, p)
 	case tensor.Int16:
@@ -76,18 +72,18 @@ func (p *integerProduct) run(pool *Pool) error {
 	return nil
 }
 
-func multiplyIntegers[T integer](pool *Pool, p *integerProduct) {
-	tasks.Do(pool, p.m, 1+grain/(1+p.n*p.k), integerRows[T]{*p})
+func multiplyIntegers[T ops.Integer](pool *ops.Pool, p *integerProduct) {
+	tasks.Do(pool, p.m, 1+ops.Grain/(1+p.n*p.k), integerRows[T]{*p})
 }
 
 // integerRows is the task of multiplyIntegers: a part is some rows.
-type integerRows[T integer] struct{ integerProduct }
+type integerRows[T ops.Integer] struct{ integerProduct }
 
 // Run implements Task.
 func (p *integerRows[T]) Run(from, to int) {
-	out, x, y, add := row[T](p.out), elements[T](p.x), elements[T](p.y), elements[T](p.add)
-	alpha, beta, hasAdd := T(p.alpha), T(p.beta), !p.add.absent()
-	n, depth, xStep, yStep := p.n, p.k, lastStride(p.x.layout), p.yStep
+	out, x, y, add := ops.Row[T](p.out), ops.Elements[T](p.x), ops.Elements[T](p.y), ops.Elements[T](p.add)
+	alpha, beta, hasAdd := T(p.alpha), T(p.beta), !p.add.Absent()
+	n, depth, xStep, yStep := p.n, p.k, ops.LastStride(p.x.Layout), p.yStep
 	for i := from; i < to; i++ {
 		xAt, matrix, addAt := p.rows.OffsetOf(i), p.matrices.OffsetOf(i/p.each), p.addRows.OffsetOf(i)
 		for j := range n {
@@ -104,7 +100,7 @@ func (p *integerRows[T]) Run(from, to int) {
 // callers, whose variables would take the loop's registers.
 //
 //go:noinline
-func dotIntegers[T integer](x, y []T, xAt, xStep, yAt, yStep, n int) T {
+func dotIntegers[T ops.Integer](x, y []T, xAt, xStep, yAt, yStep, n int) T {
 	var sum T
 	for range n {
 		sum += x[xAt] * y[yAt]
@@ -114,8 +110,8 @@ func dotIntegers[T integer](x, y []T, xAt, xStep, yAt, yStep, n int) T {
 }
 
 // runCross: out = a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀ along the dimension of size 3: torch.linalg.cross.
-func runCross(c *call) error {
-	switch c.in[0].dtype {
+func runCross(c *ops.Call) error {
+	switch c.In[0].DType {
 	case tensor.Float32:
 		cross(c, plain[float32], plain[float32])
 	case tensor.Float64:
@@ -141,28 +137,28 @@ func runCross(c *call) error {
 func plain[T any](x T) T { return x }
 
 // cross computes in T for elements that lie in memory as E.
-func cross[E any, T real | integer](c *call, load func(E) T, store func(T) E) {
-	x, y, out, d := c.in[0], c.in[1], c.out[0], c.attrs.Int("dim")
+func cross[E any, T ops.Real | ops.Integer](c *ops.Call, load func(E) T, store func(T) E) {
+	x, y, out, d := c.In[0], c.In[1], c.Out[0], c.Attrs.Int("dim")
 	t := crossing[E, T]{
-		x: elements[E](x), y: elements[E](y), out: elements[E](out), load: load, store: store,
-		xs: startsOf(x.layout, x.shape(), d), ys: startsOf(y.layout, y.shape(), d), outs: startsOf(out.layout, out.shape(), d),
-		xStep: x.layout.Strides[d], yStep: y.layout.Strides[d], outStep: out.layout.Strides[d],
+		x: ops.Elements[E](x), y: ops.Elements[E](y), out: ops.Elements[E](out), load: load, store: store,
+		xs: ops.StartsOf(x.Layout, x.Shape(), d), ys: ops.StartsOf(y.Layout, y.Shape(), d), outs: ops.StartsOf(out.Layout, out.Shape(), d),
+		xStep: x.Layout.Strides[d], yStep: y.Layout.Strides[d], outStep: out.Layout.Strides[d],
 	}
-	tasks.Do(c.pool, out.size()/3, grain, t)
+	tasks.Do(c.Pool, out.Size()/3, ops.Grain, t)
 }
 
 // crossing is the task of cross: a part is some vectors, which begin at xs, ys and outs, their elements the steps apart.
-type crossing[E any, T real | integer] struct {
+type crossing[E any, T ops.Real | ops.Integer] struct {
 	x, y, out             []E
 	load                  func(E) T
 	store                 func(T) E
-	xs, ys, outs          starts
+	xs, ys, outs          ops.Starts
 	xStep, yStep, outStep int
 }
 
 // Run implements Task.
 func (t *crossing[E, T]) Run(from, to int) {
-	lx, ly, lo := t.xs.layout(), t.ys.layout(), t.outs.layout()
+	lx, ly, lo := t.xs.Layout(), t.ys.Layout(), t.outs.Layout()
 	for i := from; i < to; i++ {
 		x, y, out := lx.OffsetOf(i), ly.OffsetOf(i), lo.OffsetOf(i)
 		for e := range 3 {

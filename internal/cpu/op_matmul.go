@@ -5,12 +5,13 @@ import (
 	"sync/atomic"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // runMatmul: out[…, i, j] = beta·in[2][…, i, j] + alpha·Σ_k in[0][…, i, k]·in[1][…, k, j]: torch.matmul, addmm, baddbmm.
-func runMatmul(c *call) error {
-	switch c.in[0].dtype {
+func runMatmul(c *ops.Call) error {
+	switch c.In[0].DType {
 	case tensor.Float64:
 		matmul[float64](c)
 	case tensor.Float32, tensor.Float16, tensor.BFloat16:
@@ -26,7 +27,7 @@ type matmulSizes struct{ batch, m, n, k int }
 
 func sizesOfMatmul(x, y tensor.Shape) matmulSizes {
 	r := len(x)
-	return matmulSizes{batch: volume(x[:r-2]), m: x[r-2], n: y[r-1], k: x[r-1]}
+	return matmulSizes{batch: ops.Volume(x[:r-2]), m: x[r-2], n: y[r-1], k: x[r-1]}
 }
 
 // lanes returns how many products of a batch are computed side by side, each by one thread with scratch of its own; 1 is
@@ -50,7 +51,7 @@ func matmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	if s.batch == 0 { // matrices that are not there may be of any size
 		return 0
 	}
-	if lanes := s.lanes(); lanes > 1 && isReal(d) {
+	if lanes := s.lanes(); lanes > 1 && ops.IsReal(d) {
 		return int64(min(lanes, threads)) * s.laneBytes(d, mannerOf(a))
 	}
 	return productWork(threads, s.m, s.n, s.k, d, mannerOf(a))
@@ -60,25 +61,25 @@ func matmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 func matmulPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 	y := in[1].Shape
 	r := len(y)
-	if volume(y[:r-2]) != 1 || !isReal(in[0].DType) {
+	if ops.Volume(y[:r-2]) != 1 || !ops.IsReal(in[0].DType) {
 		return nil
 	}
 	return panelPacks(y[r-1], y[r-2], r-1, in[1].DType, rounds(a))
 }
 
-func packMatmul(pool *Pool, a graph.Attrs, _ graph.Pack, raw view, dst []byte) error {
-	l, r := raw.layout, len(raw.layout.Shape)
+func packMatmul(pool *ops.Pool, a graph.Attrs, _ graph.Pack, raw ops.View, dst []byte) error {
+	l, r := raw.Layout, len(raw.Layout.Shape)
 	packPanels(pool, matrix[float32]{
-		data: raw.data, dtype: raw.dtype, offset: l.Offset, line: l.Strides[r-1], step: l.Strides[r-2],
+		data: raw.Data, dtype: raw.DType, offset: l.Offset, line: l.Strides[r-1], step: l.Strides[r-2],
 	}, l.Shape[r-1], l.Shape[r-2], rounds(a), dst)
 	return nil
 }
 
 // A matmulCall is a batch of products being computed, a task whose parts are lanes.
-type matmulCall[T real] struct {
+type matmulCall[T ops.Real] struct {
 	matmulSizes
-	pool      *Pool
-	x, y, out view
+	pool      *ops.Pool
+	x, y, out ops.View
 	end       ending[T]
 	work      []byte
 	how       manner
@@ -88,31 +89,31 @@ type matmulCall[T real] struct {
 
 var matmulCalls32, matmulCalls64 sync.Pool
 
-func matmul[T real](c *call) {
+func matmul[T ops.Real](c *ops.Call) {
 	calls := &matmulCalls32
-	if realDType[T]() == tensor.Float64 {
+	if ops.RealDType[T]() == tensor.Float64 {
 		calls = &matmulCalls64
 	}
 	m, ok := calls.Get().(*matmulCall[T])
 	if !ok {
 		m = new(matmulCall[T])
 	}
-	m.x, m.y, m.out, m.pool, m.work = c.in[0], c.in[1], c.out[0], c.pool, c.work
-	m.matmulSizes = sizesOfMatmul(m.x.shape(), m.y.shape())
-	m.end.alpha, m.end.beta = T(c.attrs.Float("alpha")), T(c.attrs.Float("beta"))
-	m.how = mannerOf(c.attrs)
+	m.x, m.y, m.out, m.pool, m.work = c.In[0], c.In[1], c.Out[0], c.Pool, c.Work
+	m.matmulSizes = sizesOfMatmul(m.x.Shape(), m.y.Shape())
+	m.end.alpha, m.end.beta = T(c.Attrs.Float("alpha")), T(c.Attrs.Float("beta"))
+	m.how = mannerOf(c.Attrs)
 	m.end.scaled = m.end.alpha != 1
 	if m.end.beta != 0 {
-		m.end.addend = c.operand(2)
+		m.end.addend = c.Operand(2)
 	}
 	if lanes := m.lanes(); lanes > 1 {
-		m.laneSize = int(m.laneBytes(m.out.dtype, m.how))
+		m.laneSize = int(m.laneBytes(m.out.DType, m.how))
 		lanes = min(lanes, len(m.work)/m.laneSize)
 		m.next.Store(0)
-		c.pool.Do(lanes, 1, m)
+		c.Pool.Do(lanes, 1, m)
 	} else {
 		for i := range m.batch {
-			m.one(c.pool, i, c.work)
+			m.one(c.Pool, i, c.Work)
 		}
 	}
 	*m = matmulCall[T]{}
@@ -128,34 +129,34 @@ func (m *matmulCall[T]) Run(lane, _ int) {
 }
 
 // one computes product i of the batch.
-func (m *matmulCall[T]) one(p *Pool, i int, work []byte) {
-	rank := len(m.x.layout.Shape)
+func (m *matmulCall[T]) one(p *ops.Pool, i int, work []byte) {
+	rank := len(m.x.Layout.Shape)
 	// last returns the matrix of a view, as a layout.
 	last := func(l tensor.Layout) tensor.Layout {
 		return tensor.Layout{
 			Shape: l.Shape[rank-2:], Strides: l.Strides[rank-2:], Offset: l.Leading(2).OffsetOf(i),
 		}
 	}
-	x, y := last(m.x.layout), last(m.y.layout)
+	x, y := last(m.x.Layout), last(m.y.Layout)
 	end := m.end
-	if !end.addend.absent() {
-		end.addend.layout = last(end.addend.layout)
+	if !end.addend.Absent() {
+		end.addend.Layout = last(end.addend.Layout)
 	}
 	left := factor{v: m.x, offset: x.Offset, line: x.Strides[0], step: x.Strides[1]}
 	right := factor{v: m.y, offset: y.Offset, line: y.Strides[1], step: y.Strides[0]}
 	one := product[T]{
-		m: m.m, n: m.n, k: m.k, a: left, b: right, out: m.out, at: m.out.layout.Offset + i*m.m*m.n, end: end, how: m.how,
+		m: m.m, n: m.n, k: m.k, a: left, b: right, out: m.out, at: m.out.Layout.Offset + i*m.m*m.n, end: end, how: m.how,
 		work: work,
 	}
-	one.run(p, m.pool.set)
+	one.run(p, m.pool.Set)
 }
 
 // scaleAndAdd: sums = alpha·sums + beta·v, for elements of v that lie stride apart from index at on.
-func scaleAndAdd[T real](sums []T, alpha, beta T, v view, at, stride int) {
+func scaleAndAdd[T ops.Real](sums []T, alpha, beta T, v ops.View, at, stride int) {
 	var chunk [64]T
 	for from := 0; from < len(sums); from += len(chunk) {
 		part := sums[from:min(from+len(chunk), len(sums))]
-		loadReal(chunk[:len(part)], v, at+from*stride, stride)
+		ops.LoadReal(chunk[:len(part)], v, at+from*stride, stride)
 		for j := range part {
 			part[j] = T(alpha*part[j]) + T(beta*chunk[j])
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -68,7 +69,7 @@ func TestNextHalves(t *testing.T) {
 			{single(t, "nextafter", nil, high, far(all[0])), low},
 			{single(t, "nextafter", nil, low, high), high},
 		} {
-			got, want := elements[uint16](view{data: c.got.Data}), elements[uint16](view{data: c.want.Data})
+			got, want := ops.Elements[uint16](ops.View{Data: c.got.Data}), ops.Elements[uint16](ops.View{Data: c.want.Data})
 			for i := range want {
 				if value(got[i]) != value(want[i]) {
 					t.Fatalf("%v: number %d is %v, want %v", d, i, value(got[i]), value(want[i]))
@@ -81,7 +82,7 @@ func TestNextHalves(t *testing.T) {
 // bytesOfHalves returns the memory of a copy.
 func bytesOfHalves(x []uint16) []byte {
 	data := make([]byte, 2*len(x))
-	copy(elements[uint16](view{data: data}), x)
+	copy(ops.Elements[uint16](ops.View{Data: data}), x)
 	return data
 }
 
@@ -92,7 +93,7 @@ func TestSoftmaxOfSmallResults(t *testing.T) {
 	for i := range x {
 		x[i] = -float32(i/columns*13) + float32(i%columns)/16
 	}
-	for _, p := range []*Pool{oneThread, poolInGo(t)} {
+	for _, p := range []*ops.Pool{oneThread, poolInGo(t)} {
 		out, err := Compute(t.Context(), p, graph.Standard(), "softmax", graph.Attrs{"dim": 0}, tensor.Of(x, rows, columns))
 		if err != nil {
 			t.Fatal(err)
@@ -177,12 +178,12 @@ func TestQueriesThatSeeNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i, x := range elements[float64](view{data: widened(out[0]).Data}) {
+				for i, x := range ops.Elements[float64](ops.View{Data: widened(out[0]).Data}) {
 					if blind := i/width == 1; blind && (nan && x == x || !nan && x != 0) || !blind && (x != x || x == 0) {
 						t.Fatalf("element %d of %d queries of %v is %v, NaN is wanted: %t", i, queries, in[0].DType, x, nan)
 					}
 				}
-				if sum := elements[float64](view{data: widened(out[1]).Data})[1]; sum != 0 {
+				if sum := ops.Elements[float64](ops.View{Data: widened(out[1]).Data})[1]; sum != 0 {
 					t.Errorf("the logarithm of a sum of nothing is %v", sum)
 				}
 			}
@@ -262,7 +263,7 @@ func TestMeansOfNegativeIntegers(t *testing.T) {
 	a := graph.Attrs{"dim": 0, "reduce": "mean", "include_self": false}
 	got := single(t, "scatter", a, tensor.Of(make([]int64, 3), 3), tensor.Of([]int64{0, 0, 1, 1, 2, 2}, 6),
 		tensor.Of([]int64{-1, -2, 1, 2, -2, -2}, 6))
-	if want := []int64{-2, 1, -2}; !slices.Equal(elements[int64](view{data: got.Data}), want) {
-		t.Errorf("it gave %v, want %v", elements[int64](view{data: got.Data}), want)
+	if want := []int64{-2, 1, -2}; !slices.Equal(ops.Elements[int64](ops.View{Data: got.Data}), want) {
+		t.Errorf("it gave %v, want %v", ops.Elements[int64](ops.View{Data: got.Data}), want)
 	}
 }

@@ -5,16 +5,17 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
 // recurrentKernels walk a sequence with a state. Half floats are computed in float32; the state is rounded after each
 // step, as PyTorch keeps it.
-var recurrentKernels = map[graph.Kind]kernel{
-	"lstm": {run: runRecurrent(4), work: recurrentWork(4), supports: onlyReal},
-	"gru":  {run: runRecurrent(3), work: recurrentWork(3), supports: onlyReal},
-	"rnn":  {run: runRecurrent(1), work: recurrentWork(1), supports: onlyReal},
+var recurrentKernels = map[graph.Kind]ops.Kernel{
+	"lstm": {Run: runRecurrent(4), Work: recurrentWork(4), Supports: ops.OnlyReal},
+	"gru":  {Run: runRecurrent(3), Work: recurrentWork(3), Supports: ops.OnlyReal},
+	"rnn":  {Run: runRecurrent(1), Work: recurrentWork(1), Supports: ops.OnlyReal},
 }
 
 // recurrentSizes are those of a call. The input's part of the gates is computed for several steps at once.
@@ -30,7 +31,7 @@ type recurrentSizes struct {
 func sizesOfRecurrent(gates int, x, h, w, running tensor.Shape) recurrentSizes {
 	const rowsAtOnce = 256
 	s := recurrentSizes{
-		gates: gates, directions: h[0], rows: volume(x[:len(x)-1]), steps: x[0], batch: h[1],
+		gates: gates, directions: h[0], rows: ops.Volume(x[:len(x)-1]), steps: x[0], batch: h[1],
 		input: x[len(x)-1], width: h[2], gateWidth: w[0],
 	}
 	s.hidden = s.gateWidth / gates
@@ -45,9 +46,9 @@ func sizesOfRecurrent(gates int, x, h, w, running tensor.Shape) recurrentSizes {
 func recurrentWork(gates int) func(in, out []graph.Spec, _ graph.Attrs) int64 {
 	return func(in, _ []graph.Spec, _ graph.Attrs) int64 {
 		s := sizesOfRecurrent(gates, in[0].Shape, in[2].Shape, in[4].Shape, in[1].Shape)
-		size := realBytes(in[0].DType)
+		size := ops.RealBytes(in[0].DType)
 		pieces := s.pieces()
-		return scratchBytes(size, pieces[:]...) + max(
+		return ops.ScratchBytes(size, pieces[:]...) + max(
 			gemmWork(s.chunkRows, s.gateWidth, s.input, size),
 			gemmWork(s.batch, s.gateWidth, s.width, size),
 			gemmWork(s.batch, s.width, s.hidden, size),
@@ -63,10 +64,10 @@ func (s recurrentSizes) pieces() [7]int {
 	}
 }
 
-func runRecurrent(gates int) func(c *call) error {
-	return func(c *call) error {
-		s := sizesOfRecurrent(gates, c.in[0].shape(), c.in[2].shape(), c.in[4].shape(), c.in[1].shape())
-		if c.in[0].dtype == tensor.Float64 {
+func runRecurrent(gates int) func(c *ops.Call) error {
+	return func(c *ops.Call) error {
+		s := sizesOfRecurrent(gates, c.In[0].Shape(), c.In[2].Shape(), c.In[4].Shape(), c.In[1].Shape())
+		if c.In[0].DType == tensor.Float64 {
 			return recur[float64](c, s)
 		}
 		return recur[float32](c, s)
@@ -74,28 +75,28 @@ func runRecurrent(gates int) func(c *call) error {
 }
 
 // A recurrence is one direction of a call being computed in T, and the task of a step: a part is some of the hidden state.
-type recurrence[T real] struct {
+type recurrence[T ops.Real] struct {
 	recurrentSizes
-	c         *call
+	c         *ops.Call
 	direction int
 	reverse   bool
 	relu      bool
 	// The operands of the direction: [G·H I], [G·H P] and [P H], which may be absent.
-	inputWeight, stateWeight, projection view
+	inputWeight, stateWeight, projection ops.View
 	// inputGates are the input's part of the gates for a chunk of steps, stateGates the state's part for one step.
 	inputGates, stateGates []T
 	// state [B P] and cell [B H] are those after the last step; hidden [B H] is the state before its projection.
 	state, cell, hiddenState []T
 	inputBias, stateBias     []T
-	products                 scratch
+	products                 ops.Scratch
 	// left and right are the factors of a product.
 	left, right matrix[T]
 	// stepGates is the input's part of the gates for the step at hand, next [B H] the state that it makes.
 	stepGates, next []T
 }
 
-func recur[T real](c *call, s recurrentSizes) error {
-	if err := s.checkBatches(c.in[1]); err != nil {
+func recur[T ops.Real](c *ops.Call, s recurrentSizes) error {
+	if err := s.checkBatches(c.In[1]); err != nil {
 		return err
 	}
 	r := tasks.Take[recurrence[T]]()
@@ -104,60 +105,60 @@ func recur[T real](c *call, s recurrentSizes) error {
 		tasks.Give(r)
 	}()
 	for d := range s.directions {
-		params := c.in[4+d*graph.RecurrentParams:]
+		params := c.In[4+d*graph.RecurrentParams:]
 		*r = recurrence[T]{
 			recurrentSizes: s, c: c, direction: d,
-			reverse: d == 1 || c.attrs.Bool("reverse"), relu: c.attrs.String("nonlinearity") == "relu",
+			reverse: d == 1 || c.Attrs.Bool("reverse"), relu: c.Attrs.String("nonlinearity") == "relu",
 			inputWeight: params[0], stateWeight: params[1], projection: params[4],
 		}
-		r.products = scratch(c.work)
+		r.products = ops.Scratch(c.Work)
 		pieces := s.pieces()
 		for i, to := range []*[]T{
 			&r.inputGates, &r.stateGates, &r.state, &r.cell, &r.hiddenState, &r.inputBias, &r.stateBias,
 		} {
-			*to = takeReal[T](&r.products, pieces[i])
+			*to = ops.TakeReal[T](&r.products, pieces[i])
 		}
 		r.inputBias, r.stateBias = loadBias(r.inputBias, params[2]), loadBias(r.stateBias, params[3])
-		loadAll(r.state, selectFirst(c.in[2], d))
+		ops.LoadAll(r.state, selectFirst(c.In[2], d))
 		if s.gates == 4 {
-			loadAll(r.cell, selectFirst(c.in[3], d))
+			ops.LoadAll(r.cell, selectFirst(c.In[3], d))
 		}
 		if err := r.walk(); err != nil {
 			return err
 		}
-		storeReal(c.out[1], d*len(r.state), r.state)
+		ops.StoreReal(c.Out[1], d*len(r.state), r.state)
 		if s.gates == 4 {
-			storeReal(c.out[2], d*len(r.cell), r.cell)
+			ops.StoreReal(c.Out[2], d*len(r.cell), r.cell)
 		}
 	}
 	return nil
 }
 
 // loadBias reads a bias, nil for an absent one.
-func loadBias[T real](dst []T, v view) []T {
-	if v.absent() {
+func loadBias[T ops.Real](dst []T, v ops.View) []T {
+	if v.Absent() {
 		return nil
 	}
-	loadAll(dst, v)
+	ops.LoadAll(dst, v)
 	return dst
 }
 
 // selectFirst returns the view at index i of the first dimension.
-func selectFirst(v view, i int) view {
-	v.layout = tensor.Layout{
-		Shape: v.layout.Shape[1:], Strides: v.layout.Strides[1:], Offset: v.layout.Offset + i*v.layout.Strides[0],
+func selectFirst(v ops.View, i int) ops.View {
+	v.Layout = tensor.Layout{
+		Shape: v.Layout.Shape[1:], Strides: v.Layout.Strides[1:], Offset: v.Layout.Offset + i*v.Layout.Strides[0],
 	}
 	return v
 }
 
 // checkBatches checks how many sequences run at each step of a packed sequence: never more than before.
-func (s recurrentSizes) checkBatches(v view) error {
-	if v.absent() {
+func (s recurrentSizes) checkBatches(v ops.View) error {
+	if v.Absent() {
 		return nil
 	}
 	rows, last := 0, s.batch
 	for t := range s.steps {
-		n := int(integerAt(v, t))
+		n := int(ops.IntegerAt(v, t))
 		if n < 0 || n > last {
 			return fmt.Errorf("%d sequences at step %d after %d", n, t, last)
 		}
@@ -171,10 +172,10 @@ func (s recurrentSizes) checkBatches(v view) error {
 
 // running returns how many sequences run at step t.
 func (r *recurrence[T]) running(t int) int {
-	if r.c.in[1].absent() {
+	if r.c.In[1].Absent() {
 		return r.batch
 	}
-	return int(integerAt(r.c.in[1], t))
+	return int(ops.IntegerAt(r.c.In[1], t))
 }
 
 // walk goes over all steps. A sequence that does not run at a step keeps its state.
@@ -190,7 +191,7 @@ func (r *recurrence[T]) walk() error {
 		return i
 	}
 	for done := 0; done < r.steps; done += r.chunk {
-		if err := r.c.ctx.Err(); err != nil {
+		if err := r.c.Ctx.Err(); err != nil {
 			return err
 		}
 		end := min(done+r.chunk, r.steps)
@@ -219,19 +220,19 @@ func (r *recurrence[T]) walk() error {
 }
 
 // weightOf returns a weight [N K] as the right factor of a product with its transpose.
-func weightOf[T real](v view) matrix[T] {
+func weightOf[T ops.Real](v ops.View) matrix[T] {
 	return matrix[T]{
-		data: v.data, dtype: v.dtype, offset: v.layout.Offset, line: v.layout.Strides[0], step: v.layout.Strides[1],
+		data: v.Data, dtype: v.DType, offset: v.Layout.Offset, line: v.Layout.Strides[0], step: v.Layout.Strides[1],
 	}
 }
 
 // project computes the input's part of the gates for rows of the sequence.
 func (r *recurrence[T]) project(first, rows int) {
-	x := r.c.in[0]
-	linesOf(x.layout.Leading(1), first, first+rows, func(at, offset, stride, n int) {
-		r.left = matrix[T]{data: x.data, dtype: x.dtype, offset: offset, line: stride, step: lastStride(x.layout)}
+	x := r.c.In[0]
+	ops.LinesOf(x.Layout.Leading(1), first, first+rows, func(at, offset, stride, n int) {
+		r.left = matrix[T]{data: x.Data, dtype: x.DType, offset: offset, line: stride, step: ops.LastStride(x.Layout)}
 		r.right = weightOf[T](r.inputWeight)
-		gemm(r.c.pool, n, r.gateWidth, r.input, &r.left, &r.right, r.inputGates[(at-first)*r.gateWidth:], r.gateWidth,
+		gemm(r.c.Pool, n, r.gateWidth, r.input, &r.left, &r.right, r.inputGates[(at-first)*r.gateWidth:], r.gateWidth,
 			gemmOptions[T]{columnBias: r.inputBias}, r.products)
 	})
 }
@@ -239,44 +240,44 @@ func (r *recurrence[T]) project(first, rows int) {
 // step advances the first n sequences, whose results are the rows from row on.
 func (r *recurrence[T]) step(inputGates []T, n, row int) {
 	r.left, r.right = leftOf(r.state, r.width), weightOf[T](r.stateWeight)
-	gemm(r.c.pool, n, r.gateWidth, r.width, &r.left, &r.right, r.stateGates, r.gateWidth,
+	gemm(r.c.Pool, n, r.gateWidth, r.width, &r.left, &r.right, r.stateGates, r.gateWidth,
 		gemmOptions[T]{columnBias: r.stateBias}, r.products)
 	r.stepGates, r.next = inputGates, r.hiddenState
-	if r.projection.absent() {
+	if r.projection.Absent() {
 		r.next = r.state
 	}
 	const each = 1 << 11
-	r.c.pool.Do(n*r.hidden, each, r)
-	if !r.projection.absent() {
+	r.c.Pool.Do(n*r.hidden, each, r)
+	if !r.projection.Absent() {
 		r.left, r.right = leftOf(r.next, r.hidden), weightOf[T](r.projection)
-		gemm(r.c.pool, n, r.width, r.hidden, &r.left, &r.right, r.state, r.width, gemmOptions[T]{}, r.products)
+		gemm(r.c.Pool, n, r.width, r.hidden, &r.left, &r.right, r.state, r.width, gemmOptions[T]{}, r.products)
 		for i, x := range r.state[:n*r.width] {
-			r.state[i] = rounded(r.c.out[0].dtype, x)
+			r.state[i] = ops.Rounded(r.c.Out[0].DType, x)
 		}
 	}
 	for b := range n {
-		storeReal(r.c.out[0], ((row+b)*r.directions+r.direction)*r.width, r.state[b*r.width:(b+1)*r.width])
+		ops.StoreReal(r.c.Out[0], ((row+b)*r.directions+r.direction)*r.width, r.state[b*r.width:(b+1)*r.width])
 	}
 }
 
 // leftOf returns rows of the given width as the left factor of a product.
-func leftOf[T real](values []T, width int) matrix[T] {
-	return matrix[T]{data: memoryOf(values), dtype: realDType[T](), line: width, step: 1}
+func leftOf[T ops.Real](values []T, width int) matrix[T] {
+	return matrix[T]{data: ops.MemoryOf(values), dtype: ops.RealDType[T](), line: width, step: 1}
 }
 
 // Run implements Task.
 func (r *recurrence[T]) Run(from, to int) {
-	dtype, hidden := r.c.out[0].dtype, r.next
+	dtype, hidden := r.c.Out[0].DType, r.next
 	for i := from; i < to; i++ {
 		b, j := i/r.hidden, i%r.hidden
 		x, h := r.stepGates[b*r.gateWidth+j:], r.stateGates[b*r.gateWidth+j:]
 		switch r.gates {
 		case 4:
-			r.cell[i] = rounded(dtype, r.lstmCell(x, h, r.cell[i]))
+			r.cell[i] = ops.Rounded(dtype, r.lstmCell(x, h, r.cell[i]))
 			out := sigmoid(x[3*r.hidden] + h[3*r.hidden])
-			hidden[i] = rounded(dtype, T(out*tanh(r.cell[i])))
+			hidden[i] = ops.Rounded(dtype, T(out*tanh(r.cell[i])))
 		case 3:
-			hidden[i] = rounded(dtype, r.gruState(x, h, hidden[i]))
+			hidden[i] = ops.Rounded(dtype, r.gruState(x, h, hidden[i]))
 		default:
 			sum := x[0] + h[0]
 			if r.relu {
@@ -284,7 +285,7 @@ func (r *recurrence[T]) Run(from, to int) {
 			} else {
 				sum = tanh(sum)
 			}
-			hidden[i] = rounded(dtype, sum)
+			hidden[i] = ops.Rounded(dtype, sum)
 		}
 	}
 }
@@ -304,17 +305,6 @@ func (r *recurrence[T]) gruState(x, h []T, state T) T {
 	return T((state-value)*update) + value
 }
 
-func sigmoid[T real](x T) T { return T(1 / (1 + math.Exp(-float64(x)))) }
+func sigmoid[T ops.Real](x T) T { return T(1 / (1 + math.Exp(-float64(x)))) }
 
-func tanh[T real](x T) T { return T(math.Tanh(float64(x))) }
-
-// rounded returns the nearest number that a dtype holds.
-func rounded[T real](d tensor.DType, x T) T {
-	switch d {
-	case tensor.Float16:
-		return T(tensor.Float16ToFloat32(tensor.Float16FromFloat32(float32(x))))
-	case tensor.BFloat16:
-		return T(tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(float32(x))))
-	}
-	return x
-}
+func tanh[T ops.Real](x T) T { return T(math.Tanh(float64(x))) }

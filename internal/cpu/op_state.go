@@ -7,14 +7,15 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // stateKernels walk a sequence with a state that lies in a cache.
-var stateKernels = map[graph.Kind]kernel{
-	"causal_conv":    {run: runWalk(walkConv), workOn: walkWork(walkConv)},
-	"selective_scan": {run: runWalk(walkScan), workOn: walkWork(walkScan)},
-	"delta_rule":     {run: runWalk(walkDelta), workOn: walkWork(walkDelta)},
+var stateKernels = map[graph.Kind]ops.Kernel{
+	"causal_conv":    {Run: runWalk(walkConv), WorkOn: walkWork(walkConv)},
+	"selective_scan": {Run: runWalk(walkScan), WorkOn: walkWork(walkScan)},
+	"delta_rule":     {Run: runWalk(walkDelta), WorkOn: walkWork(walkDelta)},
 }
 
 // A walkKind is one of the ops.
@@ -89,31 +90,31 @@ func walkWork(kind walkKind) func(threads int, in, _ []graph.Spec, _ graph.Attrs
 // A walking is a call being computed: a task whose parts are lanes, which take units until none is left.
 type walking struct {
 	walkSizes
-	c      *call
+	c      *ops.Call
 	set    *simd.Set
-	cache  view
-	states view
+	cache  ops.View
+	states ops.View
 	out    []float32
 	next   atomic.Int64
 }
 
 var walkings = sync.Pool{New: func() any { return new(walking) }}
 
-func runWalk(kind walkKind) func(c *call) error {
+func runWalk(kind walkKind) func(c *ops.Call) error {
 	operand, _ := map[walkKind]graph.Kind{walkConv: "causal_conv", walkScan: "selective_scan", walkDelta: "delta_rule"}[kind].StateOperand()
-	return func(c *call) error {
+	return func(c *ops.Call) error {
 		w := walkings.Get().(*walking)
-		w.walkSizes = sizesOfWalk(kind, func(i int) tensor.Shape { return c.in[i].shape() })
-		w.c, w.set, w.cache, w.states = c, c.pool.set, c.operand(operand), c.operand(operand+1)
-		w.out = row[float32](c.out[0])
+		w.walkSizes = sizesOfWalk(kind, func(i int) tensor.Shape { return c.In[i].Shape() })
+		w.c, w.set, w.cache, w.states = c, c.Pool.Set, c.Operand(operand), c.Operand(operand+1)
+		w.out = ops.Row[float32](c.Out[0])
 		err := w.check(operand + 1)
 		if err == nil && len(w.out) > 0 {
 			w.next.Store(0)
-			lanes := w.lanes(min(c.pool.Threads(), max(len(c.work)/4/max(w.laneFloats(), 1), 1)))
-			c.pool.Do(lanes, 1, w)
-			err = c.ctx.Err()
+			lanes := w.lanes(min(c.Pool.Threads(), max(len(c.Work)/4/max(w.laneFloats(), 1), 1)))
+			c.Pool.Do(lanes, 1, w)
+			err = c.Ctx.Err()
 		}
-		w.c, w.set, w.cache, w.states, w.out = nil, nil, view{}, view{}, nil
+		w.c, w.set, w.cache, w.states, w.out = nil, nil, ops.View{}, ops.View{}, nil
 		walkings.Put(w)
 		return err
 	}
@@ -121,10 +122,10 @@ func runWalk(kind walkKind) func(c *call) error {
 
 // check returns an error where a row finds no state.
 func (w *walking) check(operand int) error {
-	if w.states.absent() {
+	if w.states.Absent() {
 		return nil
 	}
-	places := int64(w.cache.shape()[0])
+	places := int64(w.cache.Shape()[0])
 	before := false // there is a row before whose state can be gone on with
 	for t := range w.tokens {
 		from, to := w.place(t, 0), w.place(t, 1)
@@ -142,23 +143,23 @@ func (w *walking) check(operand int) error {
 
 // place returns where a row begins, 0, or leaves its state, 1.
 func (w *walking) place(t, column int) int64 {
-	if w.states.absent() {
+	if w.states.Absent() {
 		switch {
 		case column == 1 || t == 0:
 			return graph.StateNone
 		}
 		return graph.StateBefore
 	}
-	l := &w.states.layout
-	return elements[int64](w.states)[l.Offset+t*l.Strides[0]+column*l.Strides[1]]
+	l := &w.states.Layout
+	return ops.Elements[int64](w.states)[l.Offset+t*l.Strides[0]+column*l.Strides[1]]
 }
 
 // Run implements Task.
 func (w *walking) Run(from, to int) {
 	for lane := from; lane < to; lane++ {
 		floats := w.laneFloats()
-		room := elements[float32](view{data: w.c.work[lane*floats*4:][:floats*4]})
-		for n := int(w.next.Add(1)) - 1; n < w.units() && w.c.ctx.Err() == nil; n = int(w.next.Add(1)) - 1 {
+		room := ops.Elements[float32](ops.View{Data: w.c.Work[lane*floats*4:][:floats*4]})
+		for n := int(w.next.Add(1)) - 1; n < w.units() && w.c.Ctx.Err() == nil; n = int(w.next.Add(1)) - 1 {
 			u := walkUnit{walking: w, head: n * w.together, count: min(w.together, w.heads-n*w.together), room: room}
 			u.walk()
 		}
@@ -192,9 +193,9 @@ func (u *walkUnit) walk() {
 	} else {
 		u.wide, u.wider = u.take(n), u.take(n)
 	}
-	if u.kind == walkScan && u.columns == 1 && u.c.in[2].shape()[1] > 1 {
+	if u.kind == walkScan && u.columns == 1 && u.c.In[2].Shape()[1] > 1 {
 		for i := range u.count {
-			u.load(u.wider[i*u.rows:][:u.rows], 2, (u.head+i)*u.c.in[2].layout.Strides[0], 1)
+			u.load(u.wider[i*u.rows:][:u.rows], 2, (u.head+i)*u.c.In[2].Layout.Strides[0], 1)
 		}
 	}
 	step := [...]func(b, t int){u.convolve, u.scan, u.correct}[u.kind]
@@ -232,7 +233,7 @@ func (u *walkUnit) walk() {
 
 // part returns the cache from the unit's part of a state on; of a convolution that of a row of it.
 func (u *walkUnit) part(place int64, row int) []float32 {
-	all := elements[float32](u.cache)
+	all := ops.Elements[float32](u.cache)
 	if u.kind == walkConv {
 		return all[(int(place)*u.rows+row)*u.heads+u.head:]
 	}
@@ -258,26 +259,26 @@ func (u *walkUnit) copyState(place int64, out bool) {
 // load reads elements of an operand, stride apart along its dimension dim, from an index on that is relative to its
 // offset.
 func (u *walkUnit) load(dst []float32, operand, first, dim int) {
-	l := &u.c.in[operand].layout
-	loadStrided(dst, u.c.in[operand], l.Offset+first, l.Strides[dim])
+	l := &u.c.In[operand].Layout
+	ops.LoadStrided(dst, u.c.In[operand], l.Offset+first, l.Strides[dim])
 }
 
 // at is where the elements of token t begin in an operand, of which dimension 2 has an index.
 func (u *walkUnit) at(operand, b, t, index int) int {
-	s := u.c.in[operand].layout.Strides
+	s := u.c.In[operand].Layout.Strides
 	return b*s[0] + t*s[1] + index*s[2]
 }
 
 func (u *walkUnit) loadTaps() {
-	s := u.c.in[1].layout.Strides
+	s := u.c.In[1].Layout.Strides
 	for k := range u.rows + 1 {
 		u.load(u.taps[k*u.count:][:u.count], 1, u.head*s[0]+k*s[1], 0)
 	}
 	bias := u.taps[(u.rows+1)*u.count:]
-	if u.c.operand(2).absent() {
+	if u.c.Operand(2).Absent() {
 		clear(bias)
 	} else {
-		u.load(bias, 2, u.head*u.c.in[2].layout.Strides[0], 0)
+		u.load(bias, 2, u.head*u.c.In[2].Layout.Strides[0], 0)
 	}
 }
 
@@ -310,7 +311,7 @@ func (u *walkUnit) scan(b, t int) {
 	var step, rate [1]float32
 	u.load(x, 0, u.at(0, b, t, u.head), 3)
 	u.load(step[:], 1, u.at(1, b, t, u.head), 2)
-	u.load(rate[:], 2, u.head*u.c.in[2].layout.Strides[0], 1)
+	u.load(rate[:], 2, u.head*u.c.In[2].Layout.Strides[0], 1)
 	u.load(in, 3, u.at(3, b, t, u.head/u.each), 3)
 	u.load(out, 4, u.at(4, b, t, u.head/u.each), 3)
 	for i := range x {
@@ -330,12 +331,12 @@ func (u *walkUnit) scanTogether(b, t int) {
 	u.load(in, 3, u.at(3, b, t, u.head/u.each), 3)
 	u.load(out, 4, u.at(4, b, t, u.head/u.each), 3)
 	decay := u.wide
-	if u.c.in[2].shape()[1] > 1 {
+	if u.c.In[2].Shape()[1] > 1 {
 		u.scaleRows(steps, decay, u.wider, u.rows)
 		u.exp(decay)
 	} else {
 		rates := room[2*n+2*u.rows:][:n]
-		u.load(rates, 2, u.head*u.c.in[2].layout.Strides[0], 0)
+		u.load(rates, 2, u.head*u.c.In[2].Layout.Strides[0], 0)
 		for i := range rates {
 			rates[i] *= steps[i]
 		}

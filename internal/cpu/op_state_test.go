@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -53,8 +54,8 @@ func newWalked(c walkCase, sequences, tokens int, r *rand.Rand) *walked {
 	w := &walked{walkCase: c, tokens: tokens}
 	draw := func(low, high float64, shape ...int) *tensor.Tensor {
 		x := newTensor(tensor.Float32, shape...)
-		for i := range elements[float32](view{data: x.Data}) {
-			elements[float32](view{data: x.Data})[i] = float32(low + (high-low)*r.Float64())
+		for i := range ops.Elements[float32](ops.View{Data: x.Data}) {
+			ops.Elements[float32](ops.View{Data: x.Data})[i] = float32(low + (high-low)*r.Float64())
 		}
 		return x
 	}
@@ -113,7 +114,7 @@ type step struct {
 
 // run computes a pass and returns the bytes of each row. Operands lie within wider memory, so that rows are not one
 // behind the other.
-func (w *walked) run(t *testing.T, pool *Pool, cache *tensor.Tensor, steps []step) [][]byte {
+func (w *walked) run(t *testing.T, pool *ops.Pool, cache *tensor.Tensor, steps []step) [][]byte {
 	t.Helper()
 	in := make([]*tensor.Tensor, len(w.fixed), len(w.fixed)+2)
 	for i, x := range w.fixed {
@@ -124,7 +125,7 @@ func (w *walked) run(t *testing.T, pool *Pool, cache *tensor.Tensor, steps []ste
 			continue
 		}
 		one := w.sequences[0][i].Layout.Shape[1:]
-		n := volume(one)
+		n := ops.Volume(one)
 		wide := newTensor(tensor.Float32, 1, len(steps), n+3)
 		for k, s := range steps {
 			if s.token >= 0 {
@@ -138,7 +139,7 @@ func (w *walked) run(t *testing.T, pool *Pool, cache *tensor.Tensor, steps []ste
 	if cache != nil {
 		places := newTensor(tensor.Int64, len(steps), 2)
 		for k, s := range steps {
-			elements[int64](view{data: places.Data})[2*k], elements[int64](view{data: places.Data})[2*k+1] = s.from, s.to
+			ops.Elements[int64](ops.View{Data: places.Data})[2*k], ops.Elements[int64](ops.View{Data: places.Data})[2*k+1] = s.from, s.to
 		}
 		in = append(in, cache, places)
 	}
@@ -155,7 +156,7 @@ func (w *walked) run(t *testing.T, pool *Pool, cache *tensor.Tensor, steps []ste
 }
 
 func floatsAt(x *tensor.Tensor, from, n int) []float32 {
-	return elements[float32](view{data: x.Data})[from:][:n]
+	return ops.Elements[float32](ops.View{Data: x.Data})[from:][:n]
 }
 
 // want computes a sequence in float64 from the definition.
@@ -234,7 +235,7 @@ func (w *walked) all(sequence int, to int64) []step {
 
 // TestWalksAsDefined: numbers are those of the definition, computed in float64.
 func TestWalksAsDefined(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	for k, c := range walkCases {
 		t.Run(c.String(), func(t *testing.T) {
@@ -242,7 +243,7 @@ func TestWalksAsDefined(t *testing.T) {
 			want := w.want(0)
 			for i, row := range w.run(t, pool, nil, w.all(0, 0)) {
 				for j, y := range want[i] {
-					if got := float64(elements[float32](view{data: row})[j]); !(math.Abs(got-y) <= 2e-6*(1+math.Abs(y))*4) {
+					if got := float64(ops.Elements[float32](ops.View{Data: row})[j]); !(math.Abs(got-y) <= 2e-6*(1+math.Abs(y))*4) {
 						t.Fatalf("token %d: element %d is %v, want %v", i, j, got, y)
 					}
 				}
@@ -255,7 +256,7 @@ func TestWalksAsDefined(t *testing.T) {
 // into passes, whatever sequences and rows that are no tokens are beside it, in whatever places states are and on any
 // number of threads.
 func TestWalksInAnyParts(t *testing.T) {
-	one, several := NewPool(1), NewPool(3)
+	one, several := ops.NewPool(1), ops.NewPool(3)
 	defer one.Close()
 	defer several.Close()
 	const sequences, length, places = 3, 40, 9
@@ -301,7 +302,7 @@ func TestWalksInAnyParts(t *testing.T) {
 						done[s] += n
 						steps = append(steps, step{0, -1, graph.StateAbsent, graph.StateNone})
 					}
-					for i, got := range w.run(t, []*Pool{one, several}[round%2], cache, steps) {
+					for i, got := range w.run(t, []*ops.Pool{one, several}[round%2], cache, steps) {
 						x := steps[i]
 						if x.token < 0 && bytes.Count(got, []byte{0}) != len(got) {
 							t.Fatal("a row that is no token gives something")
@@ -323,7 +324,7 @@ func TestWalksInAnyParts(t *testing.T) {
 
 // TestWalksBesideEachOther: several sequences of one pass, without a cache, give what each gives alone.
 func TestWalksBesideEachOther(t *testing.T) {
-	pool := NewPool(2)
+	pool := ops.NewPool(2)
 	defer pool.Close()
 	const sequences, length = 3, 5
 	for k, c := range walkCases {
@@ -361,7 +362,7 @@ func TestWalksBesideEachOther(t *testing.T) {
 
 // TestWalksFail: a row whose state is nowhere is an error that says which number is wrong, and nothing is written.
 func TestWalksFail(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	for k, c := range walkCases {
 		w := newWalked(c, 1, 2, rand.New(rand.NewPCG(3, uint64(k))))
@@ -372,7 +373,7 @@ func TestWalksFail(t *testing.T) {
 			cache := w.cache(3)
 			before := bytes.Clone(cache.Data)
 			places := newTensor(tensor.Int64, 2, 2)
-			copy(elements[int64](view{data: places.Data}), states[:])
+			copy(ops.Elements[int64](ops.View{Data: places.Data}), states[:])
 			in := make([]*tensor.Tensor, len(w.fixed))
 			for i, x := range w.fixed {
 				if in[i] = x; x == nil {
@@ -392,7 +393,7 @@ func TestWalksFail(t *testing.T) {
 // BenchmarkWalks: a token and a prompt of Mamba 1 and 2 and of a gated delta rule, in the sizes of models of 2 to 4
 // billion parameters.
 func BenchmarkWalks(b *testing.B) {
-	pool := NewPool(0)
+	pool := ops.NewPool(0)
 	defer pool.Close()
 	for _, c := range []walkCase{
 		{kind: "causal_conv", channels: 5120, taps: 4},

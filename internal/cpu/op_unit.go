@@ -4,22 +4,23 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // unitKernels are ops over values of bfloat16 in blocks of 32 channels, which only package arrange makes, for processors
 // with a matrix unit. Attribute "set" is the kernels.
-var unitKernels = map[graph.Kind]kernel{
+var unitKernels = map[graph.Kind]ops.Kernel{
 	// conv16, with a blocked.UnitConv.
 	"conv32": {
-		run: runConv32, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked, cost: conv32Cost,
-		label: unitLabel("conv32"),
+		Run: runConv32, WorkOn: convWorkBlocked, Packs: convPacksBlocked, Pack: packConvBlocked, Cost: conv32Cost,
+		Label: unitLabel("conv32"),
 	},
 	// pool16 of the largest elements.
-	"max32": {run: runMax32, cost: pool16Cost},
+	"max32": {Run: runMax32, Cost: pool16Cost},
 	// From a value in blocks of sixteen float32, and to it.
-	"to32":   {run: runTo32, cost: blockedCost(0)},
-	"from32": {run: runFrom32, cost: blockedCost(0)},
+	"to32":   {Run: runTo32, Cost: blockedCost(0)},
+	"from32": {Run: runFrom32, Cost: blockedCost(0)},
 }
 
 // conv32Of returns the convolution that attributes hold, unitSet the kernels.
@@ -33,56 +34,56 @@ func unitLabel(kind string) func(a graph.Attrs) string {
 }
 
 // halves32 returns the elements of a view from its first on.
-func halves32(v view) []uint16 {
-	if v.absent() {
+func halves32(v ops.View) []uint16 {
+	if v.Absent() {
 		return nil
 	}
-	return elements[uint16](v)[v.layout.Offset:]
+	return ops.Elements[uint16](v)[v.Layout.Offset:]
 }
 
 func conv32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv32Of(a)
-	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:])) / int64(unitSet(a).Speed)
+	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(ops.Volume(in[1].Shape[1:])) / int64(unitSet(a).Speed)
 	return c
 }
 
-func runConv32(c *call) error {
-	conv := conv32Of(c.attrs)
-	a := blocked.UnitArgs{Y: halves32(c.out[0]), Residual: halves32(c.operand(7))}
+func runConv32(c *ops.Call) error {
+	conv := conv32Of(c.Attrs)
+	a := blocked.UnitArgs{Y: halves32(c.Out[0]), Residual: halves32(c.Operand(7))}
 	if conv.Planar {
-		a.Planes, a.XStrides = floats16(c.in[0]), planarStrides(c.in[0])
+		a.Planes, a.XStrides = floats16(c.In[0]), planarStrides(c.In[0])
 	} else {
-		a.X = halves32(c.in[0])
+		a.X = halves32(c.In[0])
 	}
-	if w := c.in[1]; w.packed {
-		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
+	if w := c.In[1]; w.Packed {
+		a.Packed = floats16(ops.View{Data: w.Data, DType: tensor.Float32})
 	} else {
-		a.Weight = weight16(w, &c.weights[0])
+		a.Weight = weight16(w, &c.Weights[0])
 	}
-	work := elements[float32](view{data: c.work})
-	a.Scale, a.Shift = c.channelScales(conv.Out, work)
-	a.Act, a.A, a.B = actOf(c.attrs)
-	a.Work = work[int(scaleBytes(c.in[1].shape()))/4:]
-	return conv.Run(c.ctx, c.pool, a)
+	work := ops.Elements[float32](ops.View{Data: c.Work})
+	a.Scale, a.Shift = channelScales(c, conv.Out, work)
+	a.Act, a.A, a.B = actOf(c.Attrs)
+	a.Work = work[int(scaleBytes(c.In[1].Shape()))/4:]
+	return conv.Run(c.Ctx, c.Pool, a)
 }
 
-func runMax32(c *call) error {
-	w := window16(c.in[0].shape(), c.out[0].shape(), c.attrs)
-	blocked.UnitMax(c.pool, unitSet(c.attrs), w, halves32(c.in[0]), halves32(c.out[0]))
+func runMax32(c *ops.Call) error {
+	w := window16(c.In[0].Shape(), c.Out[0].Shape(), c.Attrs)
+	blocked.UnitMax(c.Pool, unitSet(c.Attrs), w, halves32(c.In[0]), halves32(c.Out[0]))
 	return nil
 }
 
-func runTo32(c *call) error {
-	n, _, height, width := blockedSizes(c.in[0].shape())
+func runTo32(c *ops.Call) error {
+	n, _, height, width := blockedSizes(c.In[0].Shape())
 	blocked.ToUnit(
-		c.pool, unitSet(c.attrs), n, c.attrs.Int("channels"), height*width, floats16(c.in[0]), halves32(c.out[0]))
+		c.Pool, unitSet(c.Attrs), n, c.Attrs.Int("channels"), height*width, floats16(c.In[0]), halves32(c.Out[0]))
 	return nil
 }
 
-func runFrom32(c *call) error {
-	n, _, height, width := blockedSizes(c.in[0].shape())
+func runFrom32(c *ops.Call) error {
+	n, _, height, width := blockedSizes(c.In[0].Shape())
 	blocked.FromUnit(
-		c.pool, unitSet(c.attrs), n, c.attrs.Int("channels"), height*width, halves32(c.in[0]), floats16(c.out[0]))
+		c.Pool, unitSet(c.Attrs), n, c.Attrs.Int("channels"), height*width, halves32(c.In[0]), floats16(c.Out[0]))
 	return nil
 }

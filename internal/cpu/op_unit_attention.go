@@ -5,14 +5,15 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // unitAttentionKernels is attention by a matrix unit, which only package arrange makes.
-var unitAttentionKernels = map[graph.Kind]kernel{
+var unitAttentionKernels = map[graph.Kind]ops.Kernel{
 	// scaled_dot_product_attention over rows of bfloat16, with a blocked.UnitAttention; In[3] is the mask.
 	"attention32": {
-		run: runAttention32, workOn: attention32Work, cost: attention32Cost, label: unitLabel("attention32"),
+		Run: runAttention32, WorkOn: attention32Work, Cost: attention32Cost, Label: unitLabel("attention32"),
 	},
 }
 
@@ -31,28 +32,28 @@ func attention32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	return c
 }
 
-func runAttention32(c *call) error {
+func runAttention32(c *ops.Call) error {
 	a := blocked.UnitAttentionArgs{
-		Q: halves32(c.in[0]), K: halves32(c.in[1]), V: halves32(c.in[2]), Y: halves32(c.out[0]),
-		Work: elements[float32](view{data: c.work}),
+		Q: halves32(c.In[0]), K: halves32(c.In[1]), V: halves32(c.In[2]), Y: halves32(c.Out[0]),
+		Work: ops.Elements[float32](ops.View{Data: c.Work}),
 	}
-	if mask := c.operand(3); !mask.absent() {
+	if mask := c.Operand(3); !mask.Absent() {
 		a.Mask = func(head, query int, to []float32) bool { return maskRow(mask, head, query, to) }
 	}
-	return attention32Of(c.attrs).Run(c.ctx, c.pool, a)
+	return attention32Of(c.Attrs).Run(c.Ctx, c.Pool, a)
 }
 
 // maskRow writes what a mask adds to the scores of a query; it returns false where that is nothing.
-func maskRow(mask view, head, query int, to []float32) bool {
-	l := mask.layout
+func maskRow(mask ops.View, head, query int, to []float32) bool {
+	l := mask.Layout
 	rank := len(l.Shape)
 	stride := l.Strides[rank-1]
 	at := l.Leading(2).OffsetOf(head) + query*l.Strides[rank-2]
-	if mask.dtype != tensor.Bool {
-		loadReal(to, mask, at, stride)
+	if mask.DType != tensor.Bool {
+		ops.LoadReal(to, mask, at, stride)
 		return true
 	}
-	seen := elements[uint8](mask)
+	seen := ops.Elements[uint8](mask)
 	if stride == 1 && bytes.IndexByte(seen[at:][:len(to)], 0) < 0 {
 		return false
 	}

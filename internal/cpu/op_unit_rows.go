@@ -4,34 +4,35 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
 // unitRowKernels are products of rows by a matrix unit, which only package arrange makes. Rows of bfloat16 lie as the pixels
 // of a convolution do: [⌈C/32⌉, rows, 32], zero beyond C, so that a product of matrices is a convolution of pixels by themselves.
-var unitRowKernels = map[graph.Kind]kernel{
+var unitRowKernels = map[graph.Kind]ops.Kernel{
 	// Rows of float32, rounded.
-	"rows32": {run: runRows32, cost: blockedCost(0)},
+	"rows32": {Run: runRows32, Cost: blockedCost(0)},
 	// linear of rows of bfloat16, with a blocked.UnitConv. The result is rounded, for those that read nothing else, or
 	// float32.
 	"linear32": {
-		run: runLinear32, workOn: linear32Work, packs: convPacksBlocked, pack: packConvBlocked, cost: linear32Cost,
-		label: unitLabel("linear32"),
+		Run: runLinear32, WorkOn: linear32Work, Packs: convPacksBlocked, Pack: packConvBlocked, Cost: linear32Cost,
+		Label: unitLabel("linear32"),
 	},
 }
 
 // RoundsRows reports whether "rows32" takes rows that lie so: each in order, and all equally far apart.
 func RoundsRows(l tensor.Layout) bool {
-	stride, even := evenly(l.Leading(1))
-	return even && stride >= 0 && lastStride(l) == 1
+	stride, even := ops.Evenly(l.Leading(1))
+	return even && stride >= 0 && ops.LastStride(l) == 1
 }
 
 // runRows32: out[b, r, i] = in[0][r, 32·b + i].
-func runRows32(c *call) error {
-	rows, channels := c.out[0].shape()[1], c.in[0].shape()[len(c.in[0].shape())-1]
-	tasks.Do(c.pool, (rows+rows32Part-1)/rows32Part, max(1, grain/rows32Part/channels), roundRows{
-		set: unitSet(c.attrs), x: rowsOf(c.in[0]), out: halves32(c.out[0]), rows: rows, channels: channels,
+func runRows32(c *ops.Call) error {
+	rows, channels := c.Out[0].Shape()[1], c.In[0].Shape()[len(c.In[0].Shape())-1]
+	tasks.Do(c.Pool, (rows+rows32Part-1)/rows32Part, max(1, ops.Grain/rows32Part/channels), roundRows{
+		set: unitSet(c.Attrs), x: rowsOf(c.In[0]), out: halves32(c.Out[0]), rows: rows, channels: channels,
 	})
 	return nil
 }
@@ -49,7 +50,7 @@ type roundRows struct {
 
 // Run implements Task.
 func (t *roundRows) Run(from, to int) {
-	src, rows := elements[float32](t.x.v), t.rows
+	src, rows := ops.Elements[float32](t.x.v), t.rows
 	for i := from * rows32Part; i < to*rows32Part && i < rows; i += rows32Part {
 		count := min(rows32Part, rows-i)
 		for b := range blocked.UnitBlocks(t.channels) {
@@ -61,7 +62,7 @@ func (t *roundRows) Run(from, to int) {
 }
 
 func linear32Work(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
-	return int64(roundUp(4*in[1].Shape[0], 64)) + conv32Of(a).WorkBytes(threads, false)
+	return int64(ops.RoundUp(4*in[1].Shape[0], 64)) + conv32Of(a).WorkBytes(threads, false)
 }
 
 func linear32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
@@ -71,28 +72,28 @@ func linear32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	return c
 }
 
-func runLinear32(c *call) error {
-	conv := conv32Of(c.attrs)
-	a := blocked.UnitArgs{X: halves32(c.in[0])}
-	if w := c.in[1]; w.packed {
-		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
+func runLinear32(c *ops.Call) error {
+	conv := conv32Of(c.Attrs)
+	a := blocked.UnitArgs{X: halves32(c.In[0])}
+	if w := c.In[1]; w.Packed {
+		a.Packed = floats16(ops.View{Data: w.Data, DType: tensor.Float32})
 	} else {
-		a.Weight = weight16(w, &c.weights[0])
+		a.Weight = weight16(w, &c.Weights[0])
 	}
-	work := elements[float32](view{data: c.work})
-	if b := c.operand(2); !b.absent() {
+	work := ops.Elements[float32](ops.View{Data: c.Work})
+	if b := c.Operand(2); !b.Absent() {
 		a.Shift = work[:conv.Out]
-		loadReal(a.Shift, b, b.layout.Offset, b.layout.Strides[0])
+		ops.LoadReal(a.Shift, b, b.Layout.Offset, b.Layout.Strides[0])
 	}
-	a.Work = work[roundUp(conv.Out, 16):]
-	a.Act, a.A, a.B = actOf(c.attrs)
-	if out := c.out[0]; out.dtype == tensor.BFloat16 {
+	a.Work = work[ops.RoundUp(conv.Out, 16):]
+	a.Act, a.A, a.B = actOf(c.Attrs)
+	if out := c.Out[0]; out.DType == tensor.BFloat16 {
 		a.Y = halves32(out)
 	} else {
 		a.Rows, a.RowPitch = floats16(out), conv.Out
-		if r := c.operand(3); !r.absent() {
+		if r := c.Operand(3); !r.Absent() {
 			a.RowResidual = floats16(r)
 		}
 	}
-	return conv.Run(c.ctx, c.pool, a)
+	return conv.Run(c.Ctx, c.Pool, a)
 }

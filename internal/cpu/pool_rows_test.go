@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -18,7 +19,7 @@ func TestMaxPoolRows(t *testing.T) {
 			x := randomView(rng, tensor.Float32, tensor.Shape{1 + rng.IntN(2), 1 + rng.IntN(4), 5 + rng.IntN(30), 5 + rng.IntN(40)})
 			for range 5 {
 				odd := []float32{float32(math.NaN()), float32(math.Inf(-1)), float32(math.Inf(1))}[rng.IntN(3)]
-				data := elements[float32](view{data: x.Data})
+				data := ops.Elements[float32](ops.View{Data: x.Data})
 				data[rng.IntN(len(data))] = odd
 			}
 			k := 1 + rng.IntN(4)

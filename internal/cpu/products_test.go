@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,7 +15,7 @@ func normal(seed uint64, d tensor.DType, shape ...int) *tensor.Tensor {
 	l := tensor.Contiguous(shape...)
 	n, _ := l.NumElements()
 	t := &tensor.Tensor{DType: d, Layout: l, Data: make([]byte, int(n)*d.Size())}
-	storeReal(view{data: t.Data, dtype: d, layout: l}, 0, randoms[float64](seed, int(n)))
+	ops.StoreReal(ops.View{Data: t.Data, DType: d, Layout: l}, 0, randoms[float64](seed, int(n)))
 	return t
 }
 
@@ -34,7 +35,7 @@ func exchanged(t *tensor.Tensor, d, i int) *tensor.Tensor {
 
 func compute(t testing.TB, threads int, kind graph.Kind, a graph.Attrs, in ...*tensor.Tensor) []*tensor.Tensor {
 	t.Helper()
-	pool := NewPool(threads)
+	pool := ops.NewPool(threads)
 	defer pool.Close()
 	out, err := Compute(t.Context(), pool, graph.Standard(), kind, a, in...)
 	if err != nil {
@@ -106,7 +107,7 @@ func TestProductsDoNotDependOnThreadsOrPlace(t *testing.T) {
 
 // TestGroupsMustBeInOrder checks what only the data says.
 func TestGroupsMustBeInOrder(t *testing.T) {
-	pool := NewPool(1)
+	pool := ops.NewPool(1)
 	defer pool.Close()
 	x, w := normal(1, tensor.Float32, 4, 3), normal(2, tensor.Float32, 2, 3, 5)
 	for _, ends := range [][]int64{{3, 2}, {2, 5}, {-1, 2}} {
@@ -150,7 +151,7 @@ func BenchmarkProducts(b *testing.B) {
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			pool := NewPool(0)
+			pool := ops.NewPool(0)
 			defer pool.Close()
 			specs := make([]graph.Spec, len(c.in))
 			for i, t := range c.in {

@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // BenchmarkImages runs pools, resampling and padding at sizes that networks have.
 func BenchmarkImages(b *testing.B) {
-	pool := NewPool(0)
+	pool := ops.NewPool(0)
 	defer pool.Close()
 	two := func(n int) []int { return []int{n, n} }
 	image, scores := benchTensor(1, 64, 256, 256), benchTensor(1, 21, 64, 64)

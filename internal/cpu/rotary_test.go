@@ -7,16 +7,17 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
 // TestRotary: the bits are those of the products and sums that it is made of, whether lines lie in order or not.
 func TestRotary(t *testing.T) {
 	for _, set := range []bool{true, false} {
-		p := NewPool(2)
+		p := ops.NewPool(2)
 		defer p.Close()
 		if !set {
-			p.set = nil
+			p.Set = nil
 		}
 		for _, c := range []struct{ half, step int }{{4, 1}, {3, 1}, {64, 1}, {1100, 1}, {5, 2}, {1, 1}, {0, 1}} {
 			t.Run(fmt.Sprint(set, c), func(t *testing.T) {
@@ -61,7 +62,7 @@ func TestRotary(t *testing.T) {
 
 // TestRotaryOfHalves: the bits are those of the ops that it is made of, each of which rounds.
 func TestRotaryOfHalves(t *testing.T) {
-	p := NewPool(2)
+	p := ops.NewPool(2)
 	defer p.Close()
 	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16} {
 		for _, c := range []struct{ half, step int }{{4, 1}, {3, 1}, {300, 1}, {5, 2}, {0, 1}} {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -59,7 +60,7 @@ func TestRowOps(t *testing.T) {
 					x.Layout.Strides = []int{shape[1]*shape[2] + 3, shape[2], 1}
 					x.Data = make([]byte, (x.Layout.Offset+shape[0]*x.Layout.Strides[0])*d.Size())
 					for i := range len(x.Data) / d.Size() {
-						storeFloat(view{data: x.Data, dtype: d}, i, rng.NormFloat64()*3)
+						ops.StoreFloat(ops.View{Data: x.Data, DType: d}, i, rng.NormFloat64()*3)
 					}
 				}
 				attrs := op.attrs(shape)
@@ -75,7 +76,7 @@ func TestRowOps(t *testing.T) {
 					w := randomView(rng, d, tensor.Shape{n})
 					if op.kind == "batch_norm" && k == 3 { // variances
 						for i := range n {
-							storeFloat(view{data: w.Data, dtype: d}, w.Layout.Offset+i*w.Layout.Strides[0], 0.5+rng.Float64())
+							ops.StoreFloat(ops.View{Data: w.Data, DType: d}, w.Layout.Offset+i*w.Layout.Strides[0], 0.5+rng.Float64())
 						}
 					}
 					in = append(in, w)
@@ -117,7 +118,7 @@ func TestRowsAllocate(t *testing.T) {
 	for _, p := range poolsOf(t) {
 		for _, op := range rowOps {
 			shape := tensor.Shape{3, 64, 300}
-			in := []*tensor.Tensor{tensor.Of(make([]float32, volume(shape)), shape...)}
+			in := []*tensor.Tensor{tensor.Of(make([]float32, ops.Volume(shape)), shape...)}
 			for range op.parameters {
 				n := shape[len(shape)-1]
 				if op.dim >= 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,7 +16,7 @@ import (
 func BenchmarkVector(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	floats := func(shape ...int) *tensor.Tensor {
-		x := make([]float32, volume(shape))
+		x := make([]float32, ops.Volume(shape))
 		for i := range x {
 			x[i] = float32(rng.NormFloat64())
 		}
@@ -63,7 +64,7 @@ func BenchmarkVector(b *testing.B) {
 	items = append(items, item{"attention H12 d64 1x1024", "scaled_dot_product_attention",
 		graph.Attrs{"scale": 0.125}, []*tensor.Tensor{heads(1), heads(1024), heads(1024)}})
 	for threads := 1; threads <= 2; threads++ {
-		pool := NewPool(threads)
+		pool := ops.NewPool(threads)
 		defer pool.Close()
 		for _, it := range items {
 			b.Run(fmt.Sprintf("%s/%d", it.name, threads), func(b *testing.B) {
@@ -72,25 +73,25 @@ func BenchmarkVector(b *testing.B) {
 					b.Fatal(err)
 				}
 				def, _ := graph.Standard().Lookup(it.kind)
-				c := &call{ctx: context.Background(), attrs: it.attrs, pool: pool}
+				c := &ops.Call{Ctx: context.Background(), Attrs: it.attrs, Pool: pool}
 				var specs []graph.Spec
 				for _, x := range it.in {
 					specs = append(specs, graph.Spec{DType: x.DType, Shape: x.Layout.Shape})
-					c.in = append(c.in, view{data: x.Data, dtype: x.DType, layout: x.Layout})
+					c.In = append(c.In, ops.View{Data: x.Data, DType: x.DType, Layout: x.Layout})
 				}
 				outs, err := def.Shape(specs, it.attrs)
 				if err != nil {
 					b.Fatal(err)
 				}
 				for _, s := range outs {
-					c.out = append(c.out, view{
-						data: make([]byte, volume(s.Shape)*s.DType.Size()), dtype: s.DType, layout: tensor.Contiguous(s.Shape...),
+					c.Out = append(c.Out, ops.View{
+						Data: make([]byte, ops.Volume(s.Shape)*s.DType.Size()), DType: s.DType, Layout: tensor.Contiguous(s.Shape...),
 					})
 				}
-				c.work = make([]byte, k.workBytes(specs, outs, it.attrs))
+				c.Work = make([]byte, k.WorkBytes(specs, outs, it.attrs))
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := k.run(c); err != nil {
+					if err := k.Run(c); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -15,6 +15,7 @@ package hostmem
 import (
 	"fmt"
 	"math"
+	"os"
 	"sync/atomic"
 	"unsafe"
 )
@@ -24,6 +25,9 @@ const alignBytes = 4096
 
 // hugeBytes is the size of a huge page, and of the buffers from which on one is worth asking for.
 const hugeBytes = 2 << 20
+
+// pageBytes is what the system gives and takes back at least.
+var pageBytes = int64(os.Getpagesize())
 
 // A Purpose is what memory is for.
 type Purpose uint8
@@ -55,8 +59,11 @@ func InUse(p Purpose) int64 { return inUse[p].Load() }
 
 // A Buf is a run of memory outside the heap, zero at first.
 type Buf struct {
-	data    []byte
-	mapped  []byte
+	data   []byte
+	mapped []byte
+	// room is what data may become, up to most, of which the rest takes no memory; nil where it is data.
+	room    []byte
+	most    int64
 	purpose Purpose
 	freed   atomic.Bool
 }
@@ -93,7 +100,51 @@ func Alloc(bytes int64, purpose Purpose) (*Buf, error) {
 	return b, nil
 }
 
-// Bytes returns the buffer's memory, which is valid until Free.
+// AllocRoom is [Alloc] of a buffer that [Buf.Resize] can make as large as most, where the system allows that.
+func AllocRoom(bytes, most int64, purpose Purpose) (*Buf, error) {
+	if !CanResize || bytes <= 0 || most <= bytes || most > math.MaxInt-3*hugeBytes {
+		return Alloc(bytes, purpose)
+	}
+	if err := take(bytes, purpose); err != nil {
+		return nil, fmt.Errorf("allocate %d bytes for %v: %w", bytes, purpose, err)
+	}
+	room := (int(most) + hugeBytes - 1) &^ (hugeBytes - 1)
+	mapped, err := reserve(room + hugeBytes)
+	if err != nil {
+		giveBack(bytes, purpose)
+		return Alloc(bytes, purpose)
+	}
+	b := &Buf{mapped: mapped, purpose: purpose}
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))) & (hugeBytes - 1)
+	b.room, b.most = mapped[skip:skip+room:skip+room], most
+	b.data = b.room[:bytes:bytes]
+	adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
+	return b, nil
+}
+
+// Resize makes the buffer smaller or larger where it is, and reports whether it did: nothing has changed where it did
+// not. What it keeps stays as it is; what was beyond is gone. Slices of it from before are not to be used any more.
+func (b *Buf) Resize(bytes int64) bool {
+	if now := int64(len(b.data)); b.room == nil || bytes <= 0 || bytes > b.most || b.freed.Load() {
+		return bytes == now
+	} else if bytes > now {
+		if take(bytes-now, b.purpose) != nil {
+			return false
+		}
+		b.data = b.room[:bytes:bytes]
+		adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
+	} else if bytes < now {
+		end := (bytes + pageBytes - 1) &^ (pageBytes - 1)
+		if !discard(b.room[end:max(now, end)], b.room[bytes&^(hugeBytes-1):]) {
+			return false
+		}
+		b.data = b.room[:bytes:bytes]
+		giveBack(now-bytes, b.purpose)
+	}
+	return true
+}
+
+// Bytes returns the buffer's memory, which is valid until Free or Resize.
 func (b *Buf) Bytes() []byte { return b.data }
 
 // Free gives the memory back. It panics when the buffer was freed before: by then the memory may be another's.
@@ -102,7 +153,7 @@ func (b *Buf) Free() {
 		panic("BUG: hostmem: freed twice")
 	}
 	mapped, bytes := b.mapped, int64(len(b.data))
-	b.data, b.mapped = nil, nil
+	b.data, b.mapped, b.room = nil, nil, nil
 	if mapped != nil {
 		if err := release(mapped); err != nil {
 			panic("BUG: hostmem: " + err.Error())

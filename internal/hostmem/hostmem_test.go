@@ -88,3 +88,60 @@ func TestPurposeString(t *testing.T) {
 		t.Errorf("%v, %v", Activations, Purpose(99))
 	}
 }
+
+// TestResize: a buffer with room becomes smaller and larger, keeps what it has, and is counted as what it takes.
+func TestResize(t *testing.T) {
+	before := InUse(Weights)
+	const most = 9<<20 + 7
+	b, err := AllocRoom(3<<20+5, most, Weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(n int64) {
+		t.Helper()
+		if int64(len(b.Bytes())) != n || int64(cap(b.Bytes())) != n || InUse(Weights)-before != n {
+			t.Fatalf("%d bytes, of which %d can be used, counted as %d: want %d", len(b.Bytes()), cap(b.Bytes()), InUse(Weights)-before, n)
+		}
+		if int64(uintptr(unsafe.Pointer(unsafe.SliceData(b.Bytes()))))%alignBytes != 0 {
+			t.Error("not aligned")
+		}
+	}
+	check(3<<20 + 5)
+	copy(b.Bytes(), "kept")
+	b.Bytes()[3<<20] = 7
+	if !CanResize {
+		if b.Resize(1<<20) || !b.Resize(3<<20+5) {
+			t.Error("only its size is possible here")
+		}
+		check(3<<20 + 5)
+	} else {
+		for _, n := range []int64{most, most - 1, 1<<20 + 3, 4096, 2 << 20, 4095, most} {
+			if !b.Resize(n) {
+				t.Fatalf("no %d bytes", n)
+			}
+			check(n)
+			if string(b.Bytes()[:4]) != "kept" {
+				t.Fatalf("%d bytes: %q", n, b.Bytes()[:4])
+			}
+		}
+		if b.Bytes()[3<<20] != 0 {
+			t.Error("what was given back is still there")
+		}
+		if b.Resize(most+1) || b.Resize(0) || b.Resize(-1) {
+			t.Error("a size that cannot be")
+		}
+		check(most)
+	}
+	limit := InUse(Weights) + 64<<20
+	defer Limit(Limit(limit))
+	if CanResize {
+		if !b.Resize(4096) {
+			t.Error("no smaller under a limit")
+		}
+		check(4096)
+	}
+	b.Free()
+	if InUse(Weights) != before {
+		t.Error("not given back")
+	}
+}

@@ -55,11 +55,20 @@ var diagram = map[string][]string{
 	"cuda":              {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
 	"cuda/...":          {"device", "graph", "tensor", "cuda/..."},
 	"internal/cpu": {
-		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks",
+		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/axes", "internal/cpu/blocked", "internal/cpu/codes", "internal/cpu/elementwise",
+		"internal/cpu/images", "internal/cpu/index", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks",
 	},
-	"internal/cpu/arrange": {"internal/cpu", "graph", "graph/rewrite", "tensor", "internal/cpu/blocked", "internal/cpu/kernel"},
+	"internal/cpu/axes":        {"graph", "tensor", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
+	"internal/cpu/elementwise": {"graph", "tensor", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
+	"internal/cpu/images":      {"graph", "tensor", "internal/cpu/axes", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
+	"internal/cpu/index":       {"graph", "tensor", "internal/cpu/ops", "internal/cpu/tasks"},
+	"internal/cpu/ops":         {"device", "graph", "tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"internal/cpu/arrange": {
+		"internal/cpu", "graph", "graph/rewrite", "tensor", "internal/cpu/blocked", "internal/cpu/elementwise", "internal/cpu/kernel",
+	},
 	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/tasks":   {},
+	"internal/cpu/codes":   {"internal/cpu/kernel", "tensor", "tensor/encoded"},
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.
@@ -111,7 +120,7 @@ var diagram = map[string][]string{
 	"quantize/moments": {"perplexity", "runtime", "models", "graph", "tensor"},
 
 	// What is around a session that takes text.
-	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
+	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar", "internal/sound"},
 	// Logits of a text's tokens, whoever made them.
 	"perplexity": {"runtime", "models", "tensor"},
 	"embed":      {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
@@ -145,6 +154,7 @@ var diagram = map[string][]string{
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},
+	"internal/sound":           {},
 	"internal/hostmem":         {},
 	"internal/sysmem":          {},
 	"internal/ascii":           {},

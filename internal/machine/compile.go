@@ -25,6 +25,9 @@ type Compilation struct {
 	Precision string
 	// Mode is that of the plans: the CPU helps a device in [plan.Auto] alone, and has no narrow products beside one.
 	Mode plan.Mode
+	// Range is the part of the graph that is wanted. It is taken out of the whole once that is in its cheapest form, so that
+	// its bits are those that the whole has.
+	Range graph.Range
 }
 
 // A Compiled is a graph as a machine computes it.
@@ -33,6 +36,8 @@ type Compiled struct {
 	Lowered *graph.Lowered
 	// HostOps are the ops that the device cannot compute and the CPU beside it does, nil where there are none.
 	HostOps []bool
+	// Section is what Graph is of the whole graph, nil where it is the whole.
+	Section *graph.Section
 }
 
 // A compiler is the part of a machine that compiles.
@@ -73,6 +78,12 @@ func (c *compiler) Compile(ctx context.Context, g *graph.Graph, o Compilation) (
 	made := &Compiled{Graph: c.arrange(rewrite.KeepRowsAlone(g), o)}
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if o.Range != (graph.Range{}) {
+		if made.Section, err = made.Graph.Section(o.Range); err != nil {
+			return nil, err
+		}
+		made.Graph = made.Section.Graph
 	}
 	return made, c.lower(made, o)
 }

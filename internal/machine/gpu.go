@@ -213,6 +213,7 @@ func (m *absentMachine) Free() (int64, bool)                              { retu
 func (m *absentMachine) Clock() (time.Duration, bool)                     { return 0, false }
 func (m *absentMachine) GiveBack(context.Context) error                   { return nil }
 func (m *absentMachine) Rest(context.Context) error                       { return nil }
+func (m *absentMachine) Keep(context.Context, *plan.Plan) (bool, error)   { return true, nil }
 func (m *absentMachine) Trim() error                                      { return nil }
 func (m *absentMachine) DropCaches() error                                { return nil }
 func (m *absentMachine) ReadCache(context.Context, string, []byte, int64) error {

@@ -49,6 +49,9 @@ type Machine interface {
 	Rest(ctx context.Context) error
 	// Trim frees of that what is neither weights that stay nor caches, nor host memory beside a device.
 	Trim() error
+	// Keep frees what Trim does, and of the weights that stay those that a plan does not keep, of which it brings what is
+	// missing. It reports false where it cannot, and has freed as GiveBack does.
+	Keep(ctx context.Context, p *plan.Plan) (bool, error)
 	// DropCaches frees the caches, which begin as zeros again.
 	DropCaches() error
 	// ReadCache and WriteCache copy bytes of a cache, from one on, between passes.

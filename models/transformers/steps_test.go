@@ -20,17 +20,24 @@ type stepper struct {
 	blocks  []int64
 	at      int
 	passes  int
+	// ring are the blocks for windows that the sequence has in turn, none where they are those of all.
+	ring []int64
 	// keys and state are what the model keeps.
 	keys, state bool
 	// lengths is how many tokens the sequence will have, where the model wants to know.
 	lengths int
 }
 
-// newStepper returns a stepper whose sequence lies in the blocks given, of a model with room for more.
-func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Options) *stepper {
+// newStepper returns a stepper whose sequence lies in the blocks given, of a model with room for more. A number of blocks
+// says that windows have so many.
+func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Options, ring ...int) *stepper {
 	t.Helper()
 	n := graph.Blocks(context)
-	steps, err := model.Steps(models.StepOptions{Blocks: n + 3, Context: context, States: 3})
+	o := models.StepOptions{Blocks: n + 3, Context: context, States: 3}
+	if len(ring) > 0 {
+		o.WindowBlocks = ring[0] + 1
+	}
+	steps, err := model.Steps(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +53,9 @@ func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Opt
 	}
 	for i := range n {
 		s.blocks = append(s.blocks, int64(n+2-i))
+		if len(ring) > 0 {
+			s.ring = append(s.ring, int64(1+(i+2)%ring[0]))
+		}
 	}
 	return s
 }
@@ -54,10 +64,10 @@ func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Opt
 func (s *stepper) feed(t testing.TB, tokens []int64) []float32 {
 	t.Helper()
 	positions, wanted := make([]int64, len(tokens)), make([]int64, len(tokens))
-	var tables []int64
+	var tables, windows []int64
 	for i := range tokens {
 		positions[i], wanted[i] = int64(s.at+i), int64(i)
-		tables = append(tables, s.blocks...)
+		tables, windows = append(tables, s.blocks...), append(windows, s.ring...)
 	}
 	in := optimem.Values{
 		models.StepTokens: tensor.Of(tokens, len(tokens)), models.StepPositions: tensor.Of(positions, len(tokens)),
@@ -65,6 +75,9 @@ func (s *stepper) feed(t testing.TB, tokens []int64) []float32 {
 	}
 	if s.keys {
 		in[models.StepBlocks] = tensor.Of(tables, len(tokens), len(s.blocks))
+	}
+	if len(s.ring) > 0 {
+		in[models.StepWindowBlocks] = tensor.Of(windows, len(tokens), len(s.ring))
 	}
 	if s.state { // passes take turns between two places
 		places := slices.Repeat([]int64{graph.StateBefore, graph.StateNone}, len(tokens))

@@ -129,3 +129,24 @@ func TestStatesBesideGPU(t *testing.T) {
 		})
 	}
 }
+
+// TestWindowsOnGPU: a simulated GPU whose layers with a window keep no more than what it sees gives the numbers that are
+// near those of the CPU where all is kept, though the places of what is behind the window have been written to again.
+func TestWindowsOnGPU(t *testing.T) {
+	forEachWindow(t, func(t *testing.T, model *models.Model) {
+		const context, sees, rows = 120, 24, 7
+		tokens := make([]int64, context)
+		for i := range tokens {
+			tokens[i] = int64(i*i*7+5*i) % 96
+		}
+		want := newStepper(t, model, context, optimem.Options{}).feed(t, tokens)
+		lib := sim.New(t, "memory=64M order=lazy:11")
+		t.Cleanup(func() { lib.Check(t) }) // after the session is closed
+		s := newStepper(t, model, context, optimem.Options{Device: "cuda", CUDALibrary: lib.Path}, (sees+rows-2+15)/16+1)
+		var got []float32
+		for at := 0; at < len(tokens); at += rows {
+			got = append(got, s.feed(t, tokens[at:min(at+rows, len(tokens))])...)
+		}
+		near(t, "120 tokens", got, want)
+	})
+}

@@ -177,6 +177,9 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 			if context, ok := m.Attrs["context"].(int); ok && context > 0 { // a rotary embedding's
 				a.Stretch, a.Restarts = context, m.Attrs["factor"] == 0.0
 			}
+			if window, ok := m.Attrs["window"].(int); ok && m.Attrs["embedding_multiplier"] == nil { // an attention's, no model's
+				a.Window = max(a.Window, window)
+			}
 			if m.Attrs["recurrent"] == true {
 				a.Recurrent, a.Keyless = true, m.Attrs["keyless"] == true
 			}

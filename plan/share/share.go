@@ -40,8 +40,8 @@ type Level struct{ KeepBytes, PassBytes, ReadBytes int64 }
 // # What is checked
 //
 // What all models may hold together is never more than the budget. A turn whose first level does not fit into the
-// budget alone is the caller's to refuse. Turns begin in the order in which they came, but one that has to wait for
-// memory may be overtaken by [MaxOvertaken] others that need less.
+// budget alone is the caller's to refuse. Turns begin in the order in which they came, where nobody swaps two of a model, but
+// one that has to wait for memory may be overtaken by [MaxOvertaken] others that need less.
 type Ledger struct {
 	budgetBytes int64
 	passes      int
@@ -164,6 +164,13 @@ func (l *Ledger) Wait(m *Model, levels []Level) *Turn {
 	t := &Turn{model: m, levels: levels}
 	l.queue = append(l.queue, t)
 	return t
+}
+
+// Swap has two turns of one model that wait take each other's places.
+func (l *Ledger) Swap(a, b *Turn) {
+	i, j := slices.Index(l.queue, a), slices.Index(l.queue, b)
+	l.queue[i], l.queue[j] = b, a
+	a.overtaken, b.overtaken = b.overtaken, a.overtaken
 }
 
 // Leave ends the waiting of a turn that has not begun.

@@ -547,3 +547,25 @@ func TestReplay(t *testing.T) {
 		t.Errorf("%d turns", len(logs[0]))
 	}
 }
+
+// TestSwap: two turns of a model that were swapped begin in each other's place, among those of other models, and who was
+// overtaken is the place.
+func TestSwap(t *testing.T) {
+	l := New(100, 1)
+	m, other := l.Add(), l.Add()
+	first := l.Wait(m, []Level{{PassBytes: 10, ReadBytes: 10}})
+	between := l.Wait(other, []Level{{PassBytes: 10, ReadBytes: 10}})
+	second := l.Wait(m, []Level{{PassBytes: 20, ReadBytes: 20}})
+	l.Swap(second, first)
+	for i, want := range []*Turn{second, between, first} {
+		s := l.Next()
+		if s == nil || s.Turn != want {
+			t.Fatalf("turn %d is another", i)
+		}
+		if i == 0 && s.Bytes != 20 {
+			t.Errorf("%d bytes for a pass of 20", s.Bytes)
+		}
+		l.Settled(s)
+		l.Done(want, s.Bytes, true)
+	}
+}

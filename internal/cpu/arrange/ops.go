@@ -9,6 +9,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/internal/cpu/elementwise"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -325,7 +326,7 @@ func keepsZero(op *graph.Op, lanes []float32) bool {
 	if op.Kind == "chain" {
 		program = op.Attrs.Program("program")
 	}
-	result, ok := cpu.OfNumbers(program, lanes)
+	result, ok := elementwise.OfNumbers(program, lanes)
 	return ok && result == 0
 }
 

@@ -66,6 +66,12 @@ var avx512 = &Set{
 	encoded: encodedSet{
 		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnNibbles512f16, turnNibbles512bf16, turnHalves, expandQ5K, expandQ6K,
 	},
+	word: wordSet{
+		words: turnWords512, expandNibbles: expandNibbles,
+		bytes: []codesFunc{codes512minx1, codes512minx2, codes512minx3, codes512minx4}, nibbles: []codesFunc{codes512nminx1, codes512nminx2, codes512nminx3, codes512nminx4},
+		nibblesF16:  []codesFunc{codes512nf16x1, codes512nf16x2, codes512nf16x3, codes512nf16x4},
+		nibblesBF16: []codesFunc{codes512nbf16x1, codes512nbf16x2, codes512nbf16x3, codes512nbf16x4},
+	},
 	vectors: vectors512,
 	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
 	dot1:    []dotFunc{dot512x1x1, dot512x2x1, dot512x3x1, dot512x4x1},
@@ -104,6 +110,7 @@ var avx2 = &Set{
 	encoded: encodedSet{
 		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnNibbles256f16, turnNibbles256bf16, turnHalves, expandQ5K, expandQ6K,
 	},
+	word:    wordSet{words: turnWords256, expandNibbles: expandNibbles, bytes: []codesFunc{codes256minx1, codes256minx2, codes256minx3, codes256minx4}},
 	vectors: vectors256,
 	dot4:    []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},
 	dot1:    []dotFunc{dot256x1x1, dot256x2x1, dot256x3x1, dot256x4x1},

@@ -803,7 +803,7 @@ type Config struct {
 	MaxBatchSize    int32                  `protobuf:"varint,4,opt,name=max_batch_size,json=maxBatchSize,proto3" json:"max_batch_size,omitempty"`
 	Input           []*Config_Input        `protobuf:"bytes,5,rep,name=input,proto3" json:"input,omitempty"`
 	Output          []*Config_Output       `protobuf:"bytes,6,rep,name=output,proto3" json:"output,omitempty"`
-	DynamicBatching *Empty                 `protobuf:"bytes,11,opt,name=dynamic_batching,json=dynamicBatching,proto3" json:"dynamic_batching,omitempty"`
+	DynamicBatching *Config_Batching       `protobuf:"bytes,11,opt,name=dynamic_batching,json=dynamicBatching,proto3" json:"dynamic_batching,omitempty"`
 	Backend         string                 `protobuf:"bytes,17,opt,name=backend,proto3" json:"backend,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -874,7 +874,7 @@ func (x *Config) GetOutput() []*Config_Output {
 	return nil
 }
 
-func (x *Config) GetDynamicBatching() *Empty {
+func (x *Config) GetDynamicBatching() *Config_Batching {
 	if x != nil {
 		return x.DynamicBatching
 	}
@@ -1863,6 +1863,58 @@ func (x *Config_Output) GetDims() []int64 {
 	return nil
 }
 
+type Config_Batching struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	PriorityLevels       uint64                 `protobuf:"varint,4,opt,name=priority_levels,json=priorityLevels,proto3" json:"priority_levels,omitempty"`
+	DefaultPriorityLevel uint64                 `protobuf:"varint,5,opt,name=default_priority_level,json=defaultPriorityLevel,proto3" json:"default_priority_level,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *Config_Batching) Reset() {
+	*x = Config_Batching{}
+	mi := &file_inference_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Config_Batching) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Config_Batching) ProtoMessage() {}
+
+func (x *Config_Batching) ProtoReflect() protoreflect.Message {
+	mi := &file_inference_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Config_Batching.ProtoReflect.Descriptor instead.
+func (*Config_Batching) Descriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{11, 2}
+}
+
+func (x *Config_Batching) GetPriorityLevels() uint64 {
+	if x != nil {
+		return x.PriorityLevels
+	}
+	return 0
+}
+
+func (x *Config_Batching) GetDefaultPriorityLevel() uint64 {
+	if x != nil {
+		return x.DefaultPriorityLevel
+	}
+	return 0
+}
+
 type Statistics_Infer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Success       *Duration              `protobuf:"bytes,1,opt,name=success,proto3" json:"success,omitempty"`
@@ -1879,7 +1931,7 @@ type Statistics_Infer struct {
 
 func (x *Statistics_Infer) Reset() {
 	*x = Statistics_Infer{}
-	mi := &file_inference_proto_msgTypes[33]
+	mi := &file_inference_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +1943,7 @@ func (x *Statistics_Infer) String() string {
 func (*Statistics_Infer) ProtoMessage() {}
 
 func (x *Statistics_Infer) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[33]
+	mi := &file_inference_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2026,7 @@ type Statistics_Memory struct {
 
 func (x *Statistics_Memory) Reset() {
 	*x = Statistics_Memory{}
-	mi := &file_inference_proto_msgTypes[34]
+	mi := &file_inference_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2038,7 @@ func (x *Statistics_Memory) String() string {
 func (*Statistics_Memory) ProtoMessage() {}
 
 func (x *Statistics_Memory) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[34]
+	mi := &file_inference_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2087,7 @@ type IndexResponse_Model struct {
 
 func (x *IndexResponse_Model) Reset() {
 	*x = IndexResponse_Model{}
-	mi := &file_inference_proto_msgTypes[35]
+	mi := &file_inference_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2099,7 @@ func (x *IndexResponse_Model) String() string {
 func (*IndexResponse_Model) ProtoMessage() {}
 
 func (x *IndexResponse_Model) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[35]
+	mi := &file_inference_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,14 +2249,14 @@ const file_inference_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1c.optimem.inference.ParameterR\x05value:\x028\x01\"d\n" +
 	"\x0eStreamResponse\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12<\n" +
-	"\bresponse\x18\x02 \x01(\v2 .optimem.inference.InferResponseR\bresponse\"\xcb\x03\n" +
+	"\bresponse\x18\x02 \x01(\v2 .optimem.inference.InferResponseR\bresponse\"\xc0\x04\n" +
 	"\x06Config\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x12$\n" +
 	"\x0emax_batch_size\x18\x04 \x01(\x05R\fmaxBatchSize\x125\n" +
 	"\x05input\x18\x05 \x03(\v2\x1f.optimem.inference.Config.InputR\x05input\x128\n" +
-	"\x06output\x18\x06 \x03(\v2 .optimem.inference.Config.OutputR\x06output\x12C\n" +
-	"\x10dynamic_batching\x18\v \x01(\v2\x18.optimem.inference.EmptyR\x0fdynamicBatching\x12\x18\n" +
+	"\x06output\x18\x06 \x03(\v2 .optimem.inference.Config.OutputR\x06output\x12M\n" +
+	"\x10dynamic_batching\x18\v \x01(\v2\".optimem.inference.Config.BatchingR\x0fdynamicBatching\x12\x18\n" +
 	"\abackend\x18\x11 \x01(\tR\abackend\x1aL\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
@@ -2213,7 +2265,10 @@ const file_inference_proto_rawDesc = "" +
 	"\x06Output\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tdata_type\x18\x02 \x01(\x05R\bdataType\x12\x12\n" +
-	"\x04dims\x18\x03 \x03(\x03R\x04dims\"C\n" +
+	"\x04dims\x18\x03 \x03(\x03R\x04dims\x1ai\n" +
+	"\bBatching\x12'\n" +
+	"\x0fpriority_levels\x18\x04 \x01(\x04R\x0epriorityLevels\x124\n" +
+	"\x16default_priority_level\x18\x05 \x01(\x04R\x14defaultPriorityLevel\"C\n" +
 	"\x0eConfigResponse\x121\n" +
 	"\x06config\x18\x01 \x01(\v2\x19.optimem.inference.ConfigR\x06config\"0\n" +
 	"\bDuration\x12\x14\n" +
@@ -2293,7 +2348,7 @@ func file_inference_proto_rawDescGZIP() []byte {
 	return file_inference_proto_rawDescData
 }
 
-var file_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_inference_proto_goTypes = []any{
 	(*Empty)(nil),                        // 0: optimem.inference.Empty
 	(*LiveResponse)(nil),                 // 1: optimem.inference.LiveResponse
@@ -2328,10 +2383,11 @@ var file_inference_proto_goTypes = []any{
 	nil,                                  // 30: optimem.inference.InferResponse.Output.ParametersEntry
 	(*Config_Input)(nil),                 // 31: optimem.inference.Config.Input
 	(*Config_Output)(nil),                // 32: optimem.inference.Config.Output
-	(*Statistics_Infer)(nil),             // 33: optimem.inference.Statistics.Infer
-	(*Statistics_Memory)(nil),            // 34: optimem.inference.Statistics.Memory
-	(*IndexResponse_Model)(nil),          // 35: optimem.inference.IndexResponse.Model
-	nil,                                  // 36: optimem.inference.ControlRequest.ParametersEntry
+	(*Config_Batching)(nil),              // 33: optimem.inference.Config.Batching
+	(*Statistics_Infer)(nil),             // 34: optimem.inference.Statistics.Infer
+	(*Statistics_Memory)(nil),            // 35: optimem.inference.Statistics.Memory
+	(*IndexResponse_Model)(nil),          // 36: optimem.inference.IndexResponse.Model
+	nil,                                  // 37: optimem.inference.ControlRequest.ParametersEntry
 }
 var file_inference_proto_depIdxs = []int32{
 	22, // 0: optimem.inference.ModelMetadataResponse.inputs:type_name -> optimem.inference.ModelMetadataResponse.Tensor
@@ -2344,13 +2400,13 @@ var file_inference_proto_depIdxs = []int32{
 	9,  // 7: optimem.inference.StreamResponse.response:type_name -> optimem.inference.InferResponse
 	31, // 8: optimem.inference.Config.input:type_name -> optimem.inference.Config.Input
 	32, // 9: optimem.inference.Config.output:type_name -> optimem.inference.Config.Output
-	0,  // 10: optimem.inference.Config.dynamic_batching:type_name -> optimem.inference.Empty
+	33, // 10: optimem.inference.Config.dynamic_batching:type_name -> optimem.inference.Config.Batching
 	11, // 11: optimem.inference.ConfigResponse.config:type_name -> optimem.inference.Config
-	33, // 12: optimem.inference.Statistics.inference_stats:type_name -> optimem.inference.Statistics.Infer
-	34, // 13: optimem.inference.Statistics.memory_usage:type_name -> optimem.inference.Statistics.Memory
+	34, // 12: optimem.inference.Statistics.inference_stats:type_name -> optimem.inference.Statistics.Infer
+	35, // 13: optimem.inference.Statistics.memory_usage:type_name -> optimem.inference.Statistics.Memory
 	14, // 14: optimem.inference.StatisticsResponse.models:type_name -> optimem.inference.Statistics
-	35, // 15: optimem.inference.IndexResponse.models:type_name -> optimem.inference.IndexResponse.Model
-	36, // 16: optimem.inference.ControlRequest.parameters:type_name -> optimem.inference.ControlRequest.ParametersEntry
+	36, // 15: optimem.inference.IndexResponse.models:type_name -> optimem.inference.IndexResponse.Model
+	37, // 16: optimem.inference.ControlRequest.parameters:type_name -> optimem.inference.ControlRequest.ParametersEntry
 	26, // 17: optimem.inference.InferRequest.Input.parameters:type_name -> optimem.inference.InferRequest.Input.ParametersEntry
 	7,  // 18: optimem.inference.InferRequest.Input.contents:type_name -> optimem.inference.Contents
 	27, // 19: optimem.inference.InferRequest.Output.parameters:type_name -> optimem.inference.InferRequest.Output.ParametersEntry
@@ -2401,7 +2457,7 @@ func file_inference_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inference_proto_rawDesc), len(file_inference_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

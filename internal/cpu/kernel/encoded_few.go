@@ -1,0 +1,123 @@
+package kernel
+
+import (
+	"math"
+)
+
+// A wordSet is the kernels of a set that multiply few rows by codes as words.
+type wordSet struct {
+	words         func(steps, pieces int, src *byte, stride, gap int, dst *byte, ldd int)
+	expandNibbles func(lines, steps, pieces int, src *byte, stride, gap int, table, dst *byte)
+	// bytes is for codes that are bytes; the others for half bytes: with minima, and with numbers that are rounded.
+	bytes, nibbles, nibblesF16, nibblesBF16 []codesFunc
+}
+
+type codesFunc = func(
+	steps, words int, src *byte, scales, scales1, minima, minima1 *float32, other int, table *byte,
+	a *float32, lda int, c *float32, ldc int, mode int, bias *float32,
+)
+
+// WordBytes is room for the words of Columns columns of 256 codes.
+const WordBytes = 256 * 32
+
+// CodesMost is the most scales of a line that Codes takes.
+const CodesMost = 16
+
+// nothing are minima that change no number, nor the sign of a zero.
+var nothing = func() (list [CodesMost * TurnedLines]float32) {
+	for i := range list {
+		list[i] = float32(math.Copysign(0, -1))
+	}
+	return list
+}()
+
+// HasCodes reports whether Codes takes codes that are numbers of so few rows, half bytes or bytes, rounded or not.
+func (s *Set) HasCodes(rows int, round Element) bool {
+	w := &s.word
+	return w.words != nil && rows <= FewRows && (round == Float32 || len(w.nibblesF16) > 0)
+}
+
+// CodesTurns is how many Turns the columns of Codes are: those of a Turn are TurnedLines.
+func (s *Set) CodesTurns() int { return s.Columns / TurnedLines }
+
+// Words writes the codes of a [Turn], instead of its numbers, as words for Codes: four bytes of each line side by side, those of
+// each TurnedLines lines where they are among CodesTurns Turns. room is for bytes of codes, 256 for each line, where a set does not
+// take half bytes; words says how the codes lie then.
+func (s *Set) Words(t *Turn, nth int, dst, room []byte) {
+	w := &s.word
+	if t.Table != nil && len(w.nibbles) == 0 {
+		step := 16*t.Pieces + t.Gap
+		_ = t.Src[(TurnedLines-1)*t.Stride+(t.Steps-1)*step+16*t.Pieces-1]
+		_, _ = room[TurnedLines*Expanded-1], room[t.Steps*t.Pieces*32-1]
+		w.expandNibbles(TurnedLines, t.Steps, t.Pieces, &t.Src[0], t.Stride, t.Gap, &t.Table[0], &room[0])
+		t.Steps *= 2
+		if !t.Pairs {
+			t.Steps, t.Pieces = t.Steps/2, t.Pieces*2
+		}
+		t.Src, t.Stride, t.Gap, t.Table, t.Pairs = room, Expanded, 0, nil, false
+	}
+	step := 16*t.Pieces + t.Gap
+	_ = t.Src[(TurnedLines-1)*t.Stride+(t.Steps-1)*step+16*t.Pieces-1]
+	ldd := 4 * TurnedLines * s.CodesTurns()
+	dst = dst[4*TurnedLines*nth:]
+	_ = dst[(t.Steps*t.Pieces*4-1)*ldd+4*TurnedLines-1]
+	w.words(t.Steps, t.Pieces, &t.Src[0], t.Stride, t.Gap, &dst[0], ldd)
+}
+
+// Codes is Multiply for few rows and Columns columns of codes as words, which [Set.Words] wrote for each of turns. Those say what
+// the numbers are; they differ in Scales and Minima alone. A scale times a code must be exact where there are minima. It gives
+// the bits that Multiply does for the numbers that [Set.Turn] writes.
+func (s *Set) Codes(
+	rows int, turns []*Turn, words []byte, a []float32, lda int, c []float32, ldc int, mode Mode, bias []float32,
+) {
+	t := turns[0]
+	each, other := TurnedLines, 0
+	codes := 16
+	if t.Table != nil {
+		codes = 32
+		if t.Pairs {
+			each, other = 2*TurnedLines, 4*TurnedLines
+		}
+	}
+	depth := t.Steps * t.Pieces * codes
+	_, _ = a[(rows-1)*lda+depth-1], c[(rows-1)*ldc+s.Columns-1]
+	_ = words[t.Steps*t.Pieces*16*s.Columns-1]
+	var scales, minima [2]*float32
+	for i := range scales {
+		t, at := turns[min(i, len(turns)-1)], 0
+		if len(turns) == 1 { // both halves of its lines
+			at = i * TurnedLines / 2
+		}
+		_ = t.Scales[t.Steps*each-1]
+		scales[i] = &t.Scales[at]
+		least := t.Minima
+		if least == nil {
+			least = nothing[:]
+		}
+		_ = least[t.Steps*each-1]
+		minima[i] = &least[at]
+	}
+	p := &c[0]
+	switch mode {
+	case RowBias:
+		_, p = bias[rows-1], &bias[0]
+	case ColumnBias:
+		_, p = bias[s.Columns-1], &bias[0]
+	}
+	kernels, table := s.word.bytes, (*byte)(nil)
+	if t.Table != nil {
+		table = &t.Table[0]
+		switch t.Round {
+		case Float16:
+			kernels = s.word.nibblesF16
+		case BFloat16:
+			kernels = s.word.nibblesBF16
+		default:
+			kernels = s.word.nibbles
+		}
+	}
+	kernels[rows-1](
+		t.Steps, 4*t.Pieces, &words[0], scales[0], scales[1], minima[0], minima[1], other, table,
+		&a[0], 4*lda, &c[0], 4*ldc, int(mode), p,
+	)
+}

@@ -1,0 +1,81 @@
+//go:build unix
+
+package kernel
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// halfFloats returns random numbers with the bits of halves, whose products with codes are exact.
+func halfFloats(t *testing.T, rng *rand.Rand, n int) []float32 {
+	list := guardedFloats(t, rng, n)
+	for i, x := range list {
+		list[i] = tensor.Float16ToFloat32(tensor.Float16FromFloat32(x))
+	}
+	return list
+}
+
+// randomTurn returns lines of codes whose memory ends where their last code, scale and minimum do.
+func randomTurn(t *testing.T, rng *rand.Rand, like *Turn) *Turn {
+	x := *like
+	step := 16*x.Pieces + x.Gap
+	x.Src = guardedBytes(t, (TurnedLines-1)*x.Stride+x.Steps*step-x.Gap)
+	for i := range x.Src {
+		x.Src[i] = byte(rng.Uint32())
+	}
+	scales := x.Steps * TurnedLines
+	if x.Pairs {
+		scales *= 2
+	}
+	x.Scales = halfFloats(t, rng, scales)
+	if x.Round != Float32 || x.Minima != nil {
+		x.Minima = halfFloats(t, rng, scales)
+	}
+	return &x
+}
+
+// TestCodes: products by codes have the bits of those by the numbers that Turn writes, and stay in their memory.
+func TestCodes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(41, 42))
+	table := TableOf([16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113})
+	for _, s := range All() {
+		for rows := 1; rows <= FewRows; rows++ {
+			for _, like := range []Turn{
+				{Steps: 1, Pieces: 1}, {Steps: 4, Pieces: 2, Gap: 2}, {Steps: 8, Pieces: 1, Minima: []float32{}}, {Steps: 16, Pieces: 1},
+				{Steps: 3, Pieces: 1, Gap: 4, Table: table}, {Steps: 2, Pieces: 1, Table: table, Minima: []float32{}},
+				{Steps: 4, Pieces: 2, Table: table, Minima: []float32{}, Pairs: true},
+				{Steps: 2, Pieces: 4, Gap: 3, Table: table, Round: Float16}, {Steps: 3, Pieces: 2, Table: table, Round: BFloat16},
+			} {
+				if !s.HasCodes(rows, like.Round) {
+					continue
+				}
+				like.Stride = like.Steps*(16*like.Pieces+like.Gap) + rng.IntN(40)
+				depth := like.Steps * like.Pieces * 16
+				if like.Table != nil {
+					depth *= 2
+				}
+				panel := make([]float32, depth*s.Columns)
+				words, room := guardedBytes(t, depth*s.Columns), guardedBytes(t, TurnedLines*Expanded)
+				turns := make([]*Turn, s.CodesTurns())
+				for i := range turns {
+					x := randomTurn(t, rng, &like)
+					x.Dst, x.Ldd = panel[i*TurnedLines:], s.Columns
+					s.Turn(x)
+					s.Words(x, i, words, room)
+					turns[i] = x
+				}
+				lda := depth + rng.IntN(3)
+				a := guardedFloats(t, rng, (rows-1)*lda+depth)
+				m := newModes(t, rng, rows, s.Columns)
+				m.compare(t, s.Name, func(c []float32, mode Mode) {
+					s.Codes(rows, turns, words, a, lda, c, m.ldc, mode, m.bias)
+				}, func(c []float32, mode Mode) {
+					s.Multiply(rows, depth, a, lda, &Panel{Data: memory(panel), Stride: 4 * s.Columns}, c, m.ldc, mode, m.bias)
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/optimem/optimem/cost"
+	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A PassKind is passes with inputs of some shapes, and how many of them there are among others.
+type PassKind struct {
+	Shapes map[string]tensor.Shape
+	Weight float64
+}
+
+// PlanMix is [Session.Plan] for several kinds of passes that are to come, mixed. It chooses the weights that stay for all
+// of them together, so that the mix takes the least time, as the plans foresee it: the same ones for all kinds, or for
+// each what suits it, where reading what the one before it did not keep takes less. Passes of other shapes keep the same
+// weights as long as they fit. With another budget ([Session.Resize], or less than was given) the choice is made again
+// for the same mix.
+//
+// The plans are those of the kinds, in order.
+func (s *Session) PlanMix(ctx context.Context, mix ...PassKind) ([]*plan.Plan, error) {
+	if err := s.wait(ctx, "plan"); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	s.mix, s.chosen, s.stays = nil, false, nil
+	for _, k := range mix { // what ran may keep something else
+		p, err := s.kind(ctx, k)
+		if err != nil {
+			return nil, fmt.Errorf("plan: %w", err)
+		}
+		p.forget()
+	}
+	s.mix = mix
+	plans := make([]*plan.Plan, len(mix))
+	for i, k := range mix {
+		p, err := s.kind(ctx, k)
+		if err != nil {
+			return nil, fmt.Errorf("plan: %w", err)
+		}
+		if plans[i], err = s.plan(ctx, p, 1); err != nil {
+			return nil, fmt.Errorf("plan: %w", err)
+		}
+	}
+	return plans, nil
+}
+
+// kind returns the program of a kind of passes.
+func (s *Session) kind(ctx context.Context, k PassKind) (*program, error) {
+	g, err := s.model.GraphOf(ctx, models.Call{Inputs: k.Shapes, After: s.after})
+	if err != nil {
+		return nil, err
+	}
+	return s.program(ctx, g)
+}
+
+// anchor returns the plan whose weights stay, nil where nothing says which.
+func (s *Session) anchor(ctx context.Context, budgetBytes int64) (*plan.Plan, error) {
+	if len(s.mix) > 0 && !s.chosen {
+		stays, err := s.chooseStays(ctx, budgetBytes)
+		if err != nil && ctx.Err() != nil {
+			return nil, err // else each kind says for itself what it lacks
+		}
+		s.chosen, s.stays = true, stays
+	}
+	switch {
+	case s.stays != nil:
+		return s.stays, nil
+	case s.ran != nil:
+		return s.ran, nil
+	}
+	return s.lends, nil // what passes of few rows and of many need of experts is to lie in the same slots
+}
+
+// A chooser compares plans by what the mix takes if all its passes keep the weights that they keep.
+type chooser struct {
+	s        *Session
+	ctx      context.Context
+	budget   int64
+	programs []*program
+	// best is the best one so far, nil where each kind keeps what suits it, and seconds what the mix takes.
+	best    *plan.Plan
+	seconds float64
+}
+
+// chooseStays returns the plan whose weights stay for the session's mix of passes; nil where each kind is to keep what
+// suits it alone, because nothing suits all, or because reading what the others lack takes less than passes lose
+// otherwise.
+func (s *Session) chooseStays(ctx context.Context, budgetBytes int64) (*plan.Plan, error) {
+	c := &chooser{s: s, ctx: ctx, budget: budgetBytes}
+	own := make([]*plan.Plan, len(s.mix))
+	for i, k := range s.mix {
+		p, err := s.kind(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		c.programs = append(c.programs, p)
+		if own[i], err = s.newPlanLike(ctx, p, 1, budgetBytes, nil); err != nil {
+			return nil, err
+		}
+		if own[i].Sides != nil { // whose pagers see for themselves what stays
+			return nil, nil
+		}
+	}
+	for i, p := range own {
+		if len(p.Experts) > 0 { // what lies in slots would be lost with each change
+			c.seconds = math.Inf(1)
+		}
+		c.seconds += s.mix[i].Weight*p.Forecast.Seconds + s.changeSeconds(own[(i+len(own)-1)%len(own)], p)
+	}
+	for i, p := range own {
+		if err := c.consider(p); err != nil {
+			return nil, err
+		}
+		for _, less := range spared(own, i) {
+			if budgetBytes-less <= 0 || budgetBytes == 0 {
+				continue
+			}
+			q, err := s.newPlanLike(ctx, c.programs[i], 1, budgetBytes-less, nil)
+			var full *plan.CapacityError
+			if errors.As(err, &full) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if err := c.consider(q); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c.best, nil
+}
+
+// changeSeconds is what it takes until the weights of a plan stay where those of another one did.
+func (s *Session) changeSeconds(from, to *plan.Plan) float64 {
+	if plan.SameFixed(from, to) {
+		return 0
+	}
+	rates := s.machine.Device().Rates.WithGuesses()
+	if !to.Target.Direct || !hostmem.CanResize {
+		return rates.Reading(to.Fixed.WeightBytes, max(len(to.Fixed.Spans), 1))
+	}
+	keep := to.Keeps(from)
+	return rates.Reading(keep.MissingBytes, len(keep.Missing)) + float64(keep.Bytes)/cost.TouchedBytes
+}
+
+// spared returns by how much less than the budget a plan of one kind might keep weights so that the other kinds have
+// room beside these.
+func spared(own []*plan.Plan, i int) []int64 {
+	beside := func(p *plan.Plan) int64 { return p.PeakBytes() - p.Fixed.Bytes - p.RingBytes }
+	var most, ring int64
+	for _, p := range own {
+		most, ring = max(most, beside(p)-beside(own[i])), max(ring, p.RingBytes)
+	}
+	if most <= 0 {
+		return nil
+	}
+	return []int64{most, most + ring/2}
+}
+
+// consider compares a plan with the best one so far.
+func (c *chooser) consider(like *plan.Plan) error {
+	seconds := 0.0
+	for i, p := range c.programs {
+		pl, err := c.s.newPlanLike(c.ctx, p, 1, c.budget, like)
+		if err != nil {
+			return err
+		}
+		if !plan.SameFixed(pl, like) {
+			return nil
+		}
+		seconds += c.s.mix[i].Weight * pl.Forecast.Seconds
+	}
+	if seconds < c.seconds {
+		c.best, c.seconds = like, seconds
+	}
+	return nil
+}
