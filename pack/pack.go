@@ -10,6 +10,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,8 +19,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/storage"
@@ -28,7 +32,7 @@ import (
 
 // Options say how copies are made. The zero value is right.
 type Options struct {
-	// Threads is how many goroutines encode; 0 is one for each processor. The files are the same for any number.
+	// Threads is how many goroutines encode, or restore; 0 is one for each processor. The files are the same for any number.
 	Threads int
 	// Progress, where it is not nil, is told of the bytes of files of weights as they are done, [Bytes] in all.
 	Progress func(nBytes int64)
@@ -328,20 +332,54 @@ func restoreFile(ctx context.Context, f *file, to *os.File, o Options) (File, er
 		return made, corruptFile(f.path, err)
 	}
 	made.Packed, made.Bytes = true, original.Size()
-	buf := storage.AlignedBytes(readBytes)
-	for off := int64(0); off < original.Size(); off += readBytes {
-		p := buf[:min(readBytes, original.Size()-off)]
-		if err := original.ReadAt(ctx, p, off); err != nil {
-			return made, corruptFile(f.path, err)
-		}
-		if _, err := to.Write(p); err != nil {
-			return made, err
-		}
-		if o.Progress != nil {
-			o.Progress(original.StoredBytes(off, int64(len(p))))
+	return made, restoreAll(ctx, f.path, original, to, o)
+}
+
+// restoreAll writes the whole of an original, parts of it side by side. Of several errors it returns the one that comes first in the
+// file.
+func restoreAll(ctx context.Context, path string, original *packed.Source, to *os.File, o Options) error {
+	parts := (original.Size() + readBytes - 1) / readBytes
+	workers := min(int64(cmp.Or(o.Threads, goruntime.GOMAXPROCS(0))), parts)
+	var next atomic.Int64
+	var told, wait = sync.Mutex{}, sync.WaitGroup{}
+	errs := make([]error, workers)
+	failed := make([]int64, workers)
+	for w := range workers {
+		wait.Go(func() {
+			buf := storage.AlignedBytes(readBytes)
+			for part := next.Add(1) - 1; part < parts; part = next.Add(1) - 1 {
+				off := part * readBytes
+				p := buf[:min(readBytes, original.Size()-off)]
+				err := original.ReadAt(ctx, p, off)
+				if err != nil {
+					err = corruptFile(path, err)
+				} else {
+					_, err = to.WriteAt(p, off)
+				}
+				if err != nil {
+					errs[w], failed[w] = err, part
+					next.Store(parts) // what was begun comes to its end, nothing else begins
+					return
+				}
+				if o.Progress != nil {
+					told.Lock()
+					o.Progress(original.StoredBytes(off, int64(len(p))))
+					told.Unlock()
+				}
+			}
+		})
+	}
+	wait.Wait()
+	first := int64(-1)
+	for w, err := range errs {
+		if err != nil && (first < 0 || failed[w] < failed[first]) {
+			first = int64(w)
 		}
 	}
-	return made, nil
+	if first >= 0 {
+		return errs[first]
+	}
+	return nil
 }
 
 // readBytes are restored at a time.

@@ -90,8 +90,8 @@ type Options struct {
 	// on a GPU.
 	Exact bool
 	// Precision is what factors of products may be rounded to: "bf16", on a CPU with AMX or AVX512-BF16, or on a GPU in
-	// the modes that leave nothing to the CPU; "tf32", on a GPU of compute capability 8.0 or later in those modes; "" or
-	// "fp32" is nothing narrower than the model's own. Sums are float32 in any case; what a convolution makes may be
+	// the modes that leave nothing to the CPU; "tf32", on a GPU of compute capability 8.0 or later in those modes; "int8", on a
+	// CPU, of models with weights that are blocks of integers: inputs of their linears are codes of 8 bits then; "" or "fp32" is nothing narrower than the model's own. Sums are float32 in any case; what a convolution makes may be
 	// rounded too, for another one that reads it. What the device cannot do is an error.
 	Precision string
 	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.

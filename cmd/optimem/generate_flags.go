@@ -57,11 +57,17 @@ var kvList = []string{"fp32", "bf16", "fp16", "int8"}
 
 const kvNames = "fp32, bf16, fp16, int8"
 
+// writingPrecisions are those of [precisions] in which a row's bits do not depend on how many rows there are, the default first.
+var writingPrecisions = []string{"fp32", "int8"}
+
 // writingFlags defines the flags of all commands that write.
 func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	w.precision, w.runs = precisions[0], 1
+	w.runs = 1
+	flags.StringVar(&w.precision, "precision", writingPrecisions[0],
+		"round inputs of products to a `PRECISION`: fp32; int8, where weights are blocks of integers (lossy)")
+	grouped(flags, deviceGroup, "precision")
 	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
 	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", generate.DefaultTokens))
 	flags.StringArrayVar(&w.stops, "stop", nil, "end before this `TEXT` (repeatable)")
@@ -78,6 +84,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 
 	w.samplingFlags(cmd)
 	w.sessionFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("precision", cobra.FixedCompletions(writingPrecisions, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -113,6 +120,9 @@ func (w *writing) checkWriting() error {
 		if !(x >= 0) || math.IsInf(x, 0) {
 			return w.usage("", "--%s takes a number that is not negative", name)
 		}
+	}
+	if !slices.Contains(writingPrecisions, w.precision) {
+		return w.usage("there is: "+strings.Join(writingPrecisions, ", "), "unknown precision %q", w.precision)
 	}
 	if err := w.checkKV(w.kv); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (p *packing) complete(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&p.output, "output", "o", "", "write `PATH`, which must not exist (required)")
-	flags.IntVar(&p.threads, "threads", 0, "pack: encode with `N` threads (default: one for each processor)")
+	flags.IntVar(&p.threads, "threads", 0, "use `N` threads (default: one for each processor)")
 	flags.BoolVar(&p.asJSON, "json", false, "print one JSON object")
 	flags.BoolVar(&p.quiet, "quiet", false, "draw no progress")
 }

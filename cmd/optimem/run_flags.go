@@ -56,7 +56,7 @@ type modelFlags struct {
 // The values that some flags take, the default first.
 var (
 	modes      = []string{string(plan.Auto), string(plan.Resident), string(plan.Page), string(plan.Chunk)}
-	precisions = []string{"fp32", "bf16", "tf32"}
+	precisions = []string{"fp32", "bf16", "tf32", "int8"}
 )
 
 const deviceHint = "there is: cpu; cuda or cuda:N, a GPU ('optimem devices' lists them); cuda:0,cuda:1, several; " +
@@ -81,7 +81,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.Var(&r.assertPeak, "assert-peak", "exit 3 before anything runs if the plan's peak is above this")
 	grouped(flags, memoryGroup, "assert-peak")
 	flags.StringVar(&r.precision, "precision", precisions[0],
-		"round products to a `PRECISION`: fp32; bf16; tf32, on a GPU")
+		"round products to a `HOW`: fp32; bf16; tf32, on a GPU; int8 codes")
 	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
 	grouped(flags, deviceGroup, "precision", "exact")
 

@@ -122,7 +122,9 @@ func productLabel(kind string) func(a graph.Attrs) string {
 		if e := a.String(graph.EncodingAttr); e != "" {
 			name += " of " + e
 		}
-		if p := a.String("precision"); p != "" {
+		if p := a.String("precision"); byCodes(a) {
+			return name + "_" + p
+		} else if p != "" {
 			return name + "_" + unitOf(simd.Best()) + "_" + p
 		}
 		return name

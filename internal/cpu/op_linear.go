@@ -30,6 +30,9 @@ func linearSupports(in, out []graph.Spec, a graph.Attrs) error {
 	if err := epilogueSupports(in, out, a); err != nil {
 		return err
 	}
+	if byCodes(a) {
+		return codesSupports(in, a)
+	}
 	return matmulSupports(in, out, a)
 }
 
@@ -138,6 +141,10 @@ func runLinear(c *ops.Call) error {
 	case tensor.Float64:
 		linear[float64](c)
 	case tensor.Float32, tensor.Float16, tensor.BFloat16:
+		if byCodes(c.Attrs) {
+			linearByCodes(c)
+			return nil
+		}
 		linear[float32](c)
 	default:
 		return integerLinear(c)
@@ -148,6 +155,9 @@ func runLinear(c *ops.Call) error {
 func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	n, k := in[1].Shape[0], in[0].Shape[len(in[0].Shape)-1]
 	m := ops.Volume(in[0].Shape[:len(in[0].Shape)-1])
+	if byCodes(a) {
+		return ops.ScratchBytes(4, n) + codesWork(threads, m, n, k)
+	}
 	rows := []int{n}
 	if graph.HasScales(in) {
 		rows = append(rows, n)

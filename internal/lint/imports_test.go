@@ -56,7 +56,7 @@ var diagram = map[string][]string{
 	"cuda":              {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
 	"cuda/...":          {"device", "graph", "tensor", "cuda/..."},
 	"internal/cpu": {
-		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/axes", "internal/cpu/blocked", "internal/cpu/elementwise",
+		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/axes", "internal/cpu/blocked", "internal/cpu/codes", "internal/cpu/elementwise",
 		"internal/cpu/images", "internal/cpu/index", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks",
 	},
 	"internal/cpu/axes":        {"graph", "tensor", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
@@ -69,6 +69,7 @@ var diagram = map[string][]string{
 	},
 	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/tasks":   {},
+	"internal/cpu/codes":   {"internal/cpu/kernel", "tensor", "tensor/encoded"},
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.

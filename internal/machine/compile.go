@@ -69,6 +69,12 @@ func (c *compiler) Compile(ctx context.Context, g *graph.Graph, o Compilation) (
 	if c.encoded && o.Without&rewrite.KeepEncodings == 0 {
 		g = rewrite.KeepEncoded(g)
 	}
+	if !c.gpu && o.Precision == "int8" {
+		var n int
+		if g, n = rewrite.NarrowEncoded(g, o.Precision, cpu.MultipliesCodes); n == 0 {
+			return nil, fmt.Errorf("%w: precision int8 on %s: no weights are blocks of integers", graph.ErrUnsupported, c.device.Name)
+		}
+	}
 	made := &Compiled{Graph: c.arrange(rewrite.KeepRowsAlone(g), o)}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -131,7 +137,7 @@ func constants(ctx context.Context, ops *graph.Registry, g *graph.Graph) (result
 }
 
 // precisions are what [Compilation.Precision] may be, the default first.
-var precisions = []string{"fp32", "bf16", "tf32"}
+var precisions = []string{"fp32", "bf16", "tf32", "int8"}
 
 // CheckPrecision refuses what is no precision of any device.
 func CheckPrecision(p string) error {
@@ -155,6 +161,8 @@ func (c *compiler) narrowed(g *graph.Graph, o Compilation) (*graph.Graph, error)
 	switch {
 	case p == "" || p == precisions[0]:
 		return g, nil
+	case !c.gpu && p == "int8":
+		return g, nil // once weights are blocks of codes
 	case !c.gpu && p != "bf16":
 		return nil, refused("it takes a GPU")
 	case c.gpu && !slices.Contains(c.precisions, p):

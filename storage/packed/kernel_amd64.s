@@ -23,168 +23,108 @@ DATA lanesHigh<>+48(SB)/8, $14
 DATA lanesHigh<>+56(SB)/8, $15
 GLOBL lanesHigh<>(SB), RODATA|NOPTR, $64
 
+// What the two unpackings have in common, but for what the named bytes in Z1 are joined with, DX's in Z2. A group is 64 numbers; its
+// codes are planes of bits, and those with all bits are escapes: Z1 has what the dictionary or the escapes name.
+#define NAMED \
+	MOVQ dst+0(FP), DI                    \
+	MOVQ planes+8(FP), SI                 \
+	MOVQ low+16(FP), DX                   \
+	MOVQ groups+24(FP), CX                \
+	MOVQ codeBits+32(FP), BX              \
+	MOVQ dictionary+40(FP), AX            \
+	MOVQ escapes+48(FP), R9               \
+	MOVQ n+56(FP), R10                    \
+	MOVQ R10, R12                         \
+	VBROADCASTI32X4 (AX), Z16             \
+	MOVL $1, AX                           \
+	VPBROADCASTB AX, Z17                  \
+	MOVL $2, AX                           \
+	VPBROADCASTB AX, Z18                  \
+	MOVL $4, AX                           \
+	VPBROADCASTB AX, Z19                  \
+	MOVL $8, AX                           \
+	VPBROADCASTB AX, Z20                  \
+	MOVL $0x80, AX                        \
+	VPBROADCASTB AX, Z21                  \
+	VMOVDQU64 lanesLow<>(SB), Z22         \
+	VMOVDQU64 lanesHigh<>(SB), Z23        \
+loop:                                  \
+	VPXORQ Z0, Z0, Z0                     \
+	MOVQ $-1, R8                          \
+	TESTQ BX, BX                          \
+	JZ coded                              \
+	MOVQ (SI), AX                         \
+	ANDQ AX, R8                           \
+	KMOVQ AX, K1                          \
+	VPADDB Z17, Z0, K1, Z0                \
+	CMPQ BX, $1                           \
+	JEQ coded                             \
+	MOVQ 8(SI), AX                        \
+	ANDQ AX, R8                           \
+	KMOVQ AX, K1                          \
+	VPADDB Z18, Z0, K1, Z0                \
+	CMPQ BX, $2                           \
+	JEQ coded                             \
+	MOVQ 16(SI), AX                       \
+	ANDQ AX, R8                           \
+	KMOVQ AX, K1                          \
+	VPADDB Z19, Z0, K1, Z0                \
+	CMPQ BX, $3                           \
+	JEQ coded                             \
+	MOVQ 24(SI), AX                       \
+	ANDQ AX, R8                           \
+	KMOVQ AX, K1                          \
+	VPADDB Z20, Z0, K1, Z0                \
+coded:                                 \
+	LEAQ (SI)(BX*8), SI                   \
+	VPSHUFB Z0, Z16, Z1                   \
+	TESTQ R12, R12                        \
+	JZ named                              \
+	TESTQ R8, R8                          \
+	JZ named                              \
+	POPCNTQ R8, AX                        \
+	SUBQ AX, R10                          \
+	JLT short                             \
+	KMOVQ R8, K1                          \
+	VPEXPANDB (R9), K1, Z1                \
+	ADDQ AX, R9                           \
+named:
+
+// Numbers have their bytes interleaved, those of the registers low and high, and are written.
+#define WRITTEN(high, low) \
+	VPUNPCKLBW high, low, Z5              \
+	VPUNPCKHBW high, low, Z6              \
+	VMOVDQA64 Z5, Z7                      \
+	VPERMT2Q Z6, Z22, Z7                  \
+	VPERMT2Q Z6, Z23, Z5                  \
+	VMOVDQU64 Z7, (DI)                    \
+	VMOVDQU64 Z5, 64(DI)                  \
+	ADDQ $128, DI                         \
+	ADDQ $64, DX                          \
+	DECQ CX                               \
+	JNZ loop                              \
+	SUBQ R10, R12                         \
+	MOVQ R12, used+64(FP)                 \
+	VZEROUPPER                            \
+	RET                                   \
+short:                                 \
+	MOVQ $-1, used+64(FP)                 \
+	VZEROUPPER                            \
+	RET
+
 // func unpackBFloat16(dst, planes, low *byte, groups, codeBits int, dictionary, escapes *byte, n int) (used int)
 TEXT ·unpackBFloat16(SB), NOSPLIT, $0-72
-	MOVQ dst+0(FP), DI
-	MOVQ planes+8(FP), SI
-	MOVQ low+16(FP), DX
-	MOVQ groups+24(FP), CX
-	MOVQ codeBits+32(FP), BX
-	MOVQ dictionary+40(FP), AX
-	MOVQ escapes+48(FP), R9
-	MOVQ n+56(FP), R10
-	MOVQ R10, R12
-	VBROADCASTI32X4 (AX), Z16
-	MOVL $1, AX
-	VPBROADCASTB AX, Z17
-	MOVL $2, AX
-	VPBROADCASTB AX, Z18
-	MOVL $4, AX
-	VPBROADCASTB AX, Z19
-	MOVL $8, AX
-	VPBROADCASTB AX, Z20
-	MOVL $0x80, AX
-	VPBROADCASTB AX, Z21
-	VMOVDQU64 lanesLow<>(SB), Z22
-	VMOVDQU64 lanesHigh<>(SB), Z23
-
-loop:
-	VPXORQ Z0, Z0, Z0
-	MOVQ $-1, R8
-	TESTQ BX, BX
-	JZ coded
-	MOVQ (SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z17, Z0, K1, Z0
-	CMPQ BX, $1
-	JEQ coded
-	MOVQ 8(SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z18, Z0, K1, Z0
-	CMPQ BX, $2
-	JEQ coded
-	MOVQ 16(SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z19, Z0, K1, Z0
-	CMPQ BX, $3
-	JEQ coded
-	MOVQ 24(SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z20, Z0, K1, Z0
-
-coded:
-	LEAQ (SI)(BX*8), SI
-	VPSHUFB Z0, Z16, Z1
-	TESTQ R12, R12
-	JZ named
-	TESTQ R8, R8
-	JZ named
-	POPCNTQ R8, AX
-	SUBQ AX, R10
-	JLT short
-	KMOVQ R8, K1
-	VPEXPANDB (R9), K1, Z1
-	ADDQ AX, R9
-
-named:
+	NAMED
 	VMOVDQU64 (DX), Z2
 	VPSRLW $1, Z1, Z3
 	VPSLLW $7, Z1, Z4
 	VPTERNLOGQ $0xD8, Z21, Z2, Z3 // the byte's sign, and 7 bits of the exponent
 	VPTERNLOGQ $0xE4, Z21, Z2, Z4 // the exponent's last bit, and the byte's fraction
-	VPUNPCKLBW Z3, Z4, Z5
-	VPUNPCKHBW Z3, Z4, Z6
-	VMOVDQA64 Z5, Z7
-	VPERMT2Q Z6, Z22, Z7
-	VPERMT2Q Z6, Z23, Z5
-	VMOVDQU64 Z7, (DI)
-	VMOVDQU64 Z5, 64(DI)
-	ADDQ $128, DI
-	ADDQ $64, DX
-	DECQ CX
-	JNZ loop
-	SUBQ R10, R12
-	MOVQ R12, used+64(FP)
-	VZEROUPPER
-	RET
-
-short:
-	MOVQ $-1, used+64(FP)
-	VZEROUPPER
-	RET
+	WRITTEN(Z3, Z4)
 
 // func unpackFloat16(dst, planes, low *byte, groups, codeBits int, dictionary, escapes *byte, n int) (used int)
 TEXT ·unpackFloat16(SB), NOSPLIT, $0-72
-	MOVQ dst+0(FP), DI
-	MOVQ planes+8(FP), SI
-	MOVQ low+16(FP), DX
-	MOVQ groups+24(FP), CX
-	MOVQ codeBits+32(FP), BX
-	MOVQ dictionary+40(FP), AX
-	MOVQ escapes+48(FP), R9
-	MOVQ n+56(FP), R10
-	MOVQ R10, R12
-	VBROADCASTI32X4 (AX), Z16
-	MOVL $1, AX
-	VPBROADCASTB AX, Z17
-	MOVL $2, AX
-	VPBROADCASTB AX, Z18
-	MOVL $4, AX
-	VPBROADCASTB AX, Z19
-	MOVL $8, AX
-	VPBROADCASTB AX, Z20
-	MOVL $0x80, AX
-	VPBROADCASTB AX, Z21
-	VMOVDQU64 lanesLow<>(SB), Z22
-	VMOVDQU64 lanesHigh<>(SB), Z23
-
-loop:
-	VPXORQ Z0, Z0, Z0
-	MOVQ $-1, R8
-	TESTQ BX, BX
-	JZ coded
-	MOVQ (SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z17, Z0, K1, Z0
-	CMPQ BX, $1
-	JEQ coded
-	MOVQ 8(SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z18, Z0, K1, Z0
-	CMPQ BX, $2
-	JEQ coded
-	MOVQ 16(SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z19, Z0, K1, Z0
-	CMPQ BX, $3
-	JEQ coded
-	MOVQ 24(SI), AX
-	ANDQ AX, R8
-	KMOVQ AX, K1
-	VPADDB Z20, Z0, K1, Z0
-
-coded:
-	LEAQ (SI)(BX*8), SI
-	VPSHUFB Z0, Z16, Z1
-	TESTQ R12, R12
-	JZ named
-	TESTQ R8, R8
-	JZ named
-	POPCNTQ R8, AX
-	SUBQ AX, R10
-	JLT short
-	KMOVQ R8, K1
-	VPEXPANDB (R9), K1, Z1
-	ADDQ AX, R9
-
-named:
+	NAMED
 	VMOVDQU64 (DX), Z2
 	KMOVQ (SI), K2
 	KMOVQ 8(SI), K3
@@ -193,26 +133,7 @@ named:
 	VPADDB Z21, Z1, K2, Z1
 	VPADDB Z18, Z1, K3, Z1
 	VPADDB Z17, Z1, K4, Z1
-	VPUNPCKLBW Z1, Z2, Z5
-	VPUNPCKHBW Z1, Z2, Z6
-	VMOVDQA64 Z5, Z7
-	VPERMT2Q Z6, Z22, Z7
-	VPERMT2Q Z6, Z23, Z5
-	VMOVDQU64 Z7, (DI)
-	VMOVDQU64 Z5, 64(DI)
-	ADDQ $128, DI
-	ADDQ $64, DX
-	DECQ CX
-	JNZ loop
-	SUBQ R10, R12
-	MOVQ R12, used+64(FP)
-	VZEROUPPER
-	RET
-
-short:
-	MOVQ $-1, used+64(FP)
-	VZEROUPPER
-	RET
+	WRITTEN(Z1, Z2)
 
 // func joinSingles(dst, halves, lowest, second *byte, groups int)
 TEXT ·joinSingles(SB), NOSPLIT, $0-40

@@ -24,6 +24,7 @@ type Set struct {
 
 	products
 	encoded encodedSet
+	codes   codesFuncs
 	word    wordSet
 	// dot4 and dot1 compute sums for four columns and for one.
 	dot4, dot1 []dotFunc

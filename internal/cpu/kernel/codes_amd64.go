@@ -1,0 +1,24 @@
+//go:build amd64 && !noasm
+
+package kernel
+
+import "golang.org/x/sys/cpu"
+
+//go:noescape
+func dotCodes256(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32)
+
+// dotCodesVNNI is dotCodes256 with one instruction for products and their sums: AVX512-VNNI, of vectors of 256 bits.
+//
+//go:noescape
+func dotCodesVNNI(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32)
+
+//go:noescape
+func nibbles256(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
+
+func init() {
+	avx2.codes = codesFuncs{dotCodes256, nibbles256}
+	avx512.codes = avx2.codes
+	if cpu.X86.HasAVX512VNNI {
+		avx512.codes.dot = dotCodesVNNI
+	}
+}
