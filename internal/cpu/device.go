@@ -288,3 +288,7 @@ func (s *stream) Record() device.Event           { return event{} }
 func (s *stream) Wait(device.Event)              {}
 func (s *stream) Sync(ctx context.Context) error { return ctx.Err() }
 func (s *stream) Close() error                   { return nil }
+
+// Peak returns the FLOP/s of as many threads that multiply matrices which stay in their first caches, 0 where there are no
+// kernels: see [simd.Peak].
+func Peak(threads int) float64 { return simd.Peak(threads) }

@@ -1,17 +1,15 @@
-package cpu
+package kernel
 
 import (
 	"sync"
 	"time"
-
-	simd "github.com/optimem/optimem/internal/cpu/kernel"
 )
 
 // Peak returns the FLOP/s of as many threads that multiply matrices which stay in their first caches: what the processor's
 // arithmetic gives at most, 0 where there are no kernels for it. It takes a tenth of a second or so.
 func Peak(threads int) float64 {
 	const depth, turns, rounds = 128, 20000, 5
-	set := simd.Best()
+	set := Best()
 	if set == nil {
 		return 0
 	}
@@ -24,7 +22,7 @@ func Peak(threads int) float64 {
 				a, b := make([]float32, set.Rows*depth), make([]float32, depth*set.Columns)
 				c := make([]float32, set.Rows*set.Columns)
 				for range turns {
-					set.Gemm(set.Rows, depth, a, depth, b, c, set.Columns, simd.Store, nil)
+					set.Gemm(set.Rows, depth, a, depth, b, c, set.Columns, Store, nil)
 				}
 			})
 		}
