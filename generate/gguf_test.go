@@ -9,12 +9,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/text/template"
 )
 
-const ggufFixture = "../loader/testdata/valid/gguf_llama.gguf"
+// fixturesFolder is the folder of files that PyTorch wrote.
+func fixturesFolder() string { return fixtures.Folder("../loader/testdata/valid.tar.bz2") + "/" }
+
+func ggufFixture() string { return fixturesFolder() + "gguf_llama.gguf" }
 
 // TestGGUFWritesWhatTransformersWrites: from one file come the model, its words, its template and where answers end; tokens are
 // those of transformers.
@@ -25,14 +29,14 @@ func TestGGUFWritesWhatTransformersWrites(t *testing.T) {
 			Raw, Chat struct{ IDs, Told []int }
 		}
 	}
-	data, err := os.ReadFile(ggufFixture + ".golden.json")
+	data, err := os.ReadFile(ggufFixture() + ".golden.json")
 	if err == nil {
 		err = json.Unmarshal(data, &golden)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	ckpt, err := loader.Open(ggufFixture)
+	ckpt, err := loader.Open(ggufFixture())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +50,7 @@ func TestGGUFWritesWhatTransformersWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close()
-	text, err := OpenText(ggufFixture)
+	text, err := OpenText(ggufFixture())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +137,7 @@ func TestGGUFTemplates(t *testing.T) {
 // TestFilesWithoutText: a file that says nothing of text, or is none of a model, is refused, and so is one whose words are not
 // known.
 func TestFilesWithoutText(t *testing.T) {
-	if _, err := OpenText("../loader/testdata/valid/safetensors_mlp.safetensors"); !errors.Is(err, ErrNoText) {
+	if _, err := OpenText(fixturesFolder() + "safetensors_mlp.safetensors"); !errors.Is(err, ErrNoText) {
 		t.Errorf("weights alone: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "notes.txt")
@@ -143,7 +147,7 @@ func TestFilesWithoutText(t *testing.T) {
 	if _, err := OpenText(path); !errors.Is(err, loader.ErrUnsupported) {
 		t.Errorf("notes: %v", err)
 	}
-	data, err := os.ReadFile(ggufFixture)
+	data, err := os.ReadFile(ggufFixture())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ var fuzzLimits = Limits{MemoryBytes: 4 << 20}
 // FuzzOpen writes a file, and checks that opening and scanning it agree, that every error has a class, and that what
 // opens can be read.
 func FuzzOpen(f *testing.F) {
-	addFromDir(f, "testdata/valid", ".pt", ".pt2", ".safetensors", ".bin", ".json", ".gguf")
+	addFromDir(f, validFolder(), ".pt", ".pt2", ".safetensors", ".bin", ".json", ".gguf")
 	addFromDir(f, hostileFolder, ".pt", ".pt2", ".pkl", ".tar", ".safetensors", ".bin", ".json", ".gguf", ".h5", ".npy", ".onnx")
 	path := filepath.Join(f.TempDir(), "file.pt")
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -66,7 +66,7 @@ func FuzzOpen(f *testing.F) {
 
 // FuzzLegacy is FuzzOpen for legacy files, without the file.
 func FuzzLegacy(f *testing.F) {
-	for _, dir := range []string{"testdata/valid", hostileFolder} {
+	for _, dir := range []string{validFolder(), hostileFolder} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*legacy_*"))
 		if err != nil {
 			f.Fatal(err)

@@ -171,7 +171,7 @@ func TestGGUFRowsOfHeads(t *testing.T) {
 // TestGGUFTensorsOfTheFixture: the fixture's tensors lie where gguf says, encoded as it says, and read as it decodes them; those
 // that lie in the file as they are keep their dtype and are read from there.
 func TestGGUFTensorsOfTheFixture(t *testing.T) {
-	ckpt, err := Open("testdata/valid/gguf_llama.gguf")
+	ckpt, err := Open(filepath.Join(validFolder(), "gguf_llama.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestGGUFTensorsOfTheFixture(t *testing.T) {
 			FileOffset     int64 `json:"file_offset"`
 		}
 	}
-	text, err := os.ReadFile("testdata/valid/gguf_llama.gguf.golden.json")
+	text, err := os.ReadFile(filepath.Join(validFolder(), "gguf_llama.gguf.golden.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &golden)
 	}

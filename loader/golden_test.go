@@ -14,8 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/tensor"
 )
+
+// validFolder is that of testdata/README.md.
+func validFolder() string { return fixtures.Folder("testdata/valid.tar.bz2") }
 
 // A golden is what PyTorch itself saw in a fixture; testdata/README.md explains the fields.
 type golden struct {
@@ -66,10 +70,10 @@ type goldenModule struct {
 
 type goldenMember struct{ Name, Weight string }
 
-// fixtures returns the valid fixtures with their goldens.
-func fixtures(t *testing.T) map[string]golden {
+// goldens returns the valid fixtures with their goldens.
+func goldens(t *testing.T) map[string]golden {
 	t.Helper()
-	paths, err := filepath.Glob("testdata/valid/*.golden.json")
+	paths, err := filepath.Glob(filepath.Join(validFolder(), "*.golden.json"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no goldens: %v", err)
 	}
@@ -94,9 +98,9 @@ var classByName = map[string]error{
 
 // TestGolden opens every fixture and compares names, dtypes, shapes, strides, sharing and contents with PyTorch's.
 func TestGolden(t *testing.T) {
-	for name, want := range fixtures(t) {
+	for name, want := range goldens(t) {
 		t.Run(name, func(t *testing.T) {
-			ckpt, err := Open(filepath.Join("testdata/valid", name))
+			ckpt, err := Open(filepath.Join(validFolder(), name))
 			if want.Error != "" {
 				if err == nil {
 					ckpt.Close()
@@ -262,7 +266,7 @@ func compareStateDict(t *testing.T, ckpt *Checkpoint, want golden) {
 // TestScanVerdicts compares scan's verdict on every fixture with the globals that Python's pickletools found, and holds
 // it to its promise: what it accepts, Open accepts.
 func TestScanVerdicts(t *testing.T) {
-	text, err := os.ReadFile("testdata/valid/expected_scan.json")
+	text, err := os.ReadFile(filepath.Join(validFolder(), "expected_scan.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +282,7 @@ func TestScanVerdicts(t *testing.T) {
 	}
 	for name, want := range expected {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join("testdata/valid", name)
+			path := filepath.Join(validFolder(), name)
 			report, err := Scan(t.Context(), path, Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -145,7 +145,7 @@ func TestTruncated(t *testing.T) {
 		"safetensors": safetensorsFile(`{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}`, 9),
 	}
 	for _, name := range []string{"legacy_tensor.pt", "zip_tensor.pt", "t16_zip_mlp.pt"} {
-		file, err := os.ReadFile(filepath.Join("testdata/valid", name))
+		file, err := os.ReadFile(filepath.Join(validFolder(), name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ func bytesOf(t *testing.T, w tensor.Weight) []byte {
 
 // TestPacked: a packed file of any format opens as what it was made of.
 func TestPacked(t *testing.T) {
-	paths, err := filepath.Glob("testdata/valid/*")
+	paths, err := filepath.Glob(filepath.Join(validFolder(), "*"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}

@@ -41,7 +41,7 @@ type goldenSpec struct {
 
 func goldenModels(t *testing.T, name string) map[string]goldenModel {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata/valid", name+".golden.json"))
+	text, err := os.ReadFile(filepath.Join(validFolder(), name+".golden.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func goldenModels(t *testing.T, name string) map[string]goldenModel {
 }
 
 func TestExportedPrograms(t *testing.T) {
-	names, err := filepath.Glob("testdata/valid/*pt2_*.pt2")
+	names, err := filepath.Glob(filepath.Join(validFolder(), "*pt2_*.pt2"))
 	if err != nil || len(names) < 20 {
 		t.Fatalf("%d fixtures, %v", len(names), err)
 	}
@@ -175,7 +175,7 @@ func compareModules(t *testing.T, p *exported.Program, want goldenModel) {
 }
 
 func TestExportedTwoModels(t *testing.T) {
-	ckpt, err := Open("testdata/valid/pt2_two_models.pt2")
+	ckpt, err := Open(filepath.Join(validFolder(), "pt2_two_models.pt2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestExportedTwoModels(t *testing.T) {
 // edited writes a copy of a fixture in which records are changed: nil removes one.
 func edited(t *testing.T, name string, edit func(record string, text []byte) []byte) string {
 	t.Helper()
-	src, err := storage.Open(filepath.Join("testdata/valid", name))
+	src, err := storage.Open(filepath.Join(validFolder(), name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,11 @@ import (
 // What an optimizer keeps for each weight looks like a state dict and is no model.
 func TestStateDictsHaveNoTrainingState(t *testing.T) {
 	kept := 0
-	for name := range fixtures(t) {
+	for name := range goldens(t) {
 		if !strings.HasPrefix(name, "train_") {
 			continue
 		}
-		ckpt, err := Open(filepath.Join("testdata/valid", name))
+		ckpt, err := Open(filepath.Join(validFolder(), name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ type scriptModule struct {
 
 // TestTorchScriptGolden compares the object tree and the methods' signatures with PyTorch's.
 func TestTorchScriptGolden(t *testing.T) {
-	paths, err := filepath.Glob("testdata/valid/*ts_*.golden.json")
+	paths, err := filepath.Glob(filepath.Join(validFolder(), "*ts_*.golden.json"))
 	if err != nil || len(paths) < 20 {
 		t.Fatalf("%d goldens: %v", len(paths), err)
 	}
@@ -148,7 +148,7 @@ func plainValue(v script.Value) any {
 }
 
 func TestTorchScriptTracedInputs(t *testing.T) {
-	ckpt, err := Open("testdata/valid/ts_traced_cnn.pt")
+	ckpt, err := Open(filepath.Join(validFolder(), "ts_traced_cnn.pt"))
 	if err != nil {
 		t.Fatal(err)
 	}

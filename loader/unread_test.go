@@ -39,7 +39,7 @@ func (s *watchedSource) readOf(e storage.Extent) int64 {
 // weights lie.
 func TestOpenReadsNoWeight(t *testing.T) {
 	formats := make(map[Format]int)
-	err := filepath.WalkDir("testdata/valid", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(validFolder(), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(path, ".json") || strings.Contains(path, ".refused.") {
 			return err
 		}

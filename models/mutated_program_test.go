@@ -16,10 +16,14 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
+
+// fixturesFolder is the folder of files that PyTorch wrote.
+func fixturesFolder() string { return fixtures.Folder("../loader/testdata/valid.tar.bz2") + "/" }
 
 // A zipped file is an entry of an archive.
 type zipped struct {
@@ -184,7 +188,7 @@ func mutatedProgram(rng *rand.Rand, text []byte) ([]byte, error) {
 // TestMutatedPrograms changes the programs of the loader's fixtures: each opens and becomes a graph, or is refused with an
 // error that says of which class it is, and nothing panics.
 func TestMutatedPrograms(t *testing.T) {
-	paths, err := filepath.Glob("../loader/testdata/valid/*pt2_*.pt2")
+	paths, err := filepath.Glob(fixturesFolder() + "*pt2_*.pt2")
 	if err != nil || len(paths) < 20 {
 		t.Fatalf("%d programs: %v", len(paths), err)
 	}
@@ -278,7 +282,7 @@ func TestProgramError(t *testing.T) {
 			from, to = to, from
 		}
 		path := filepath.Join(t.TempDir(), name)
-		writeRecords(t, path, recordsOf(t, "../loader/testdata/valid/"+name), func(program []byte) []byte {
+		writeRecords(t, path, recordsOf(t, fixturesFolder()+name), func(program []byte) []byte {
 			changed := bytes.ReplaceAll(program, []byte(from), []byte(to))
 			if bytes.Equal(changed, program) {
 				t.Fatalf("no %s", from)

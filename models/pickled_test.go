@@ -90,7 +90,7 @@ func TestPickledWithAnotherCode(t *testing.T) {
 
 // TestPickledWithAProgram: the weights are those of the module, the code that of an exported program.
 func TestPickledWithAProgram(t *testing.T) {
-	const folder = "../loader/testdata/valid/"
+	folder := fixturesFolder()
 	ckpt, err := loader.Open(folder + "mod_mlp.pt")
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -119,7 +120,7 @@ func TestGolden(t *testing.T) {
 		return opened(t, "../examples/digits/digits.pt2", tensor.Shape{4, 1, 8, 8})
 	}
 	gpt2 := func(t *testing.T) *graph.Graph {
-		return opened(t, "../loader/testdata/valid/hf_gpt2_sharded", tensor.Shape{1, 7})
+		return opened(t, filepath.Join(fixtures.Folder("../loader/testdata/valid.tar.bz2"), "hf_gpt2_sharded"), tensor.Shape{1, 7})
 	}
 	hill := func(t *testing.T) *graph.Graph { return drawn(t, 64, true, 32, 128, 128, 256, 128, 128) }
 	sum := func(t *testing.T) *graph.Graph { return drawn(t, 64, true, 32, 128, 128) }

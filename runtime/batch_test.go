@@ -15,11 +15,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-const (
-	// oneRow was exported for a batch of one, twoRows for one of two.
-	oneRow  = fixturesFolder + "pt2_shared.pt2"
-	twoRows = fixturesFolder + "pt2_mlp.pt2"
-)
+// oneRow was exported for a batch of one, twoRows for one of two.
+func oneRow() string  { return fixturesFolder() + "pt2_shared.pt2" }
+func twoRows() string { return fixturesFolder() + "pt2_mlp.pt2" }
 
 // rowsOf returns rows of numbers for the only input of a model, and the rows [from, to) of them.
 func rowsOf(m *models.Model, rows int) (all optimem.Values, cut func(from, to int) optimem.Values) {
@@ -78,7 +76,7 @@ func TestRunBatch(t *testing.T) {
 		rows, micro        int
 		wantMicro, wantRun int
 	}{
-		{oneRow, 64, 0, 1, 1}, {oneRow, 1, 0, 1, 1}, {twoRows, 6, 0, 2, 1},
+		{oneRow(), 64, 0, 1, 1}, {oneRow(), 1, 0, 1, 1}, {twoRows(), 6, 0, 2, 1},
 		{digitsModel, 13, 0, 13, 1}, {digitsModel, 13, 5, 5, 2}, {digitsModel, 12, 4, 4, 1}, {digitsModel, 3, 8, 3, 1},
 	} {
 		model := build(t, c.path, nil)
@@ -186,7 +184,7 @@ func TestBatchesThatCannotBe(t *testing.T) {
 
 // TestNotBatchable: what mixes rows, has none, or does not divide is refused.
 func TestNotBatchable(t *testing.T) {
-	mixes := build(t, fixturesFolder+"pt2_attention.pt2", nil)
+	mixes := build(t, fixturesFolder()+"pt2_attention.pt2", nil)
 	_, err := start(t, mixes, optimem.Options{}).RunBatch(t.Context(),
 		optimem.Values{"src": tensor.Of(make([]float32, 12), 3, 1, 4)})
 	var refused *graph.NotBatchableError
@@ -197,7 +195,7 @@ func TestNotBatchable(t *testing.T) {
 	if _, err := digits.RunBatch(t.Context(), digitsInput(nil)); !errors.As(err, &refused) {
 		t.Errorf("no rows: %v", err)
 	}
-	two := build(t, twoRows, nil)
+	two := build(t, twoRows(), nil)
 	in, _ := rowsOf(two, 5)
 	var shape *models.InputError
 	if _, err := start(t, two, optimem.Options{}).RunBatch(t.Context(), in); !errors.As(err, &shape) {

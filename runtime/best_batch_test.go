@@ -76,7 +76,7 @@ func TestBatchesAreAllThatFit(t *testing.T) {
 
 // A program that was exported for two rows goes through in twos.
 func TestBatchesOfFixedPrograms(t *testing.T) {
-	s := start(t, build(t, fixturesFolder+"pt2_mlp.pt2", nil), optimem.Options{})
+	s := start(t, build(t, fixturesFolder()+"pt2_mlp.pt2", nil), optimem.Options{})
 	shapes := map[string]tensor.Shape{"x": {2, 4}}
 	list, err := s.Batches(t.Context(), shapes, optimem.BatchGoal{Max: 9})
 	if err != nil || len(list) != 4 {

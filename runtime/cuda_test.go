@@ -372,7 +372,7 @@ func TestFixturesOnGPU(t *testing.T) {
 	ran := 0
 	for _, name := range slices.Sorted(maps.Keys(fixtures)) {
 		t.Run(name, func(t *testing.T) {
-			model := build(t, fixturesFolder+name, nil)
+			model := build(t, fixturesFolder()+name, nil)
 			var resident [][]byte
 			for _, mode := range []plan.Mode{plan.Resident, plan.Page} {
 				lib := sim.New(t, "memory=64M order=lazy:6")

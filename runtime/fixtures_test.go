@@ -8,12 +8,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/models"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
-const fixturesFolder = "../loader/testdata/valid/"
+// fixturesFolder is the folder of files that PyTorch wrote.
+func fixturesFolder() string { return fixtures.Folder("../loader/testdata/valid.tar.bz2") + "/" }
 
 // unrecorded lists the fixtures that make_programs.py could not run, and why.
 var unrecorded = map[string]string{
@@ -59,11 +61,11 @@ func recordedFixtures(t *testing.T) map[string][]recordedPass {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fixtures map[string][]recordedPass
-	if err := json.Unmarshal(text, &fixtures); err != nil {
+	var recorded map[string][]recordedPass
+	if err := json.Unmarshal(text, &recorded); err != nil {
 		t.Fatal(err)
 	}
-	return fixtures
+	return recorded
 }
 
 func (p recordedPass) inputs(t *testing.T, model *models.Model) optimem.Values {
@@ -90,13 +92,13 @@ func (p recordedPass) compare(t *testing.T, model *models.Model, got optimem.Val
 
 // TestFixturesAsPyTorch runs every exported program among the loader's fixtures twice and compares.
 func TestFixturesAsPyTorch(t *testing.T) {
-	fixtures := recordedFixtures(t)
-	paths, err := filepath.Glob(fixturesFolder + "*pt2_*.pt2")
-	if err != nil || len(paths) != len(fixtures)+len(unrecorded) {
-		t.Errorf("%d files, %d recorded: %v", len(paths), len(fixtures), err)
+	recorded := recordedFixtures(t)
+	paths, err := filepath.Glob(fixturesFolder() + "*pt2_*.pt2")
+	if err != nil || len(paths) != len(recorded)+len(unrecorded) {
+		t.Errorf("%d files, %d recorded: %v", len(paths), len(recorded), err)
 	}
 	for _, path := range paths {
-		passes, ok := fixtures[filepath.Base(path)]
+		passes, ok := recorded[filepath.Base(path)]
 		if _, known := unrecorded[filepath.Base(path)]; known == ok {
 			t.Errorf("%s: recorded %v, known not to be %v", path, ok, known)
 			continue

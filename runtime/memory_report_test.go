@@ -39,7 +39,7 @@ func TestMemoryAddsUp(t *testing.T) {
 		path, in := digitsModel, digitsInput(pictures(1))
 		model := build(t, path, nil)
 		if name != "" {
-			path = fixturesFolder + name
+			path = fixturesFolder() + name
 			model = build(t, path, nil)
 			in = fixtures[name][0].inputs(t, model)
 		}

@@ -122,7 +122,7 @@ func compareRanges(t *testing.T, model *models.Model, in optimem.Values, opts op
 func TestRanges(t *testing.T) {
 	divided := 0
 	fixtures := recordedFixtures(t)
-	names, _ := filepath.Glob(fixturesFolder + "*pt2_*.pt2")
+	names, _ := filepath.Glob(fixturesFolder() + "*pt2_*.pt2")
 	for _, path := range names {
 		passes := fixtures[filepath.Base(path)]
 		if len(passes) == 0 || testing.Short() && divided > 5 {

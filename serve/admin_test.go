@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/optimem/optimem/internal/fixtures"
 )
 
 // TestMetrics: what is counted is told in Prometheus's text format, once for each family, with Triton's names where they are
@@ -216,7 +218,7 @@ func TestTextModels(t *testing.T) {
 
 // TestRows: a program that was exported for two rows takes six, with the bits of three requests; one that mixes rows takes two.
 func TestRows(t *testing.T) {
-	r := open(t, directory(t, map[string]string{"mlp.pt2": "../loader/testdata/valid/t26_pt2_mlp.pt2", "mix.pt2": "../runtime/testdata/strided.pt2"}), Options{})
+	r := open(t, directory(t, map[string]string{"mlp.pt2": fixtures.Folder("../loader/testdata/valid.tar.bz2") + "/t26_pt2_mlp.pt2", "mix.pt2": "../runtime/testdata/strided.pt2"}), Options{})
 	h := r.Handler()
 	x := make([]float32, 24)
 	for i := range x {

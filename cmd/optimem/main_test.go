@@ -31,10 +31,10 @@ func TestMain(m *testing.M) {
 }
 
 // The scripts are the specification of the command line, one promise each. $FIXTURES is the folder of files that
-// PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs, $PICTURES
+// PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs, $MODELS that of models and their code, $PICTURES
 // that of pictures, $CHAT that of a model that answers, $SIMULATED the simulated CUDA driver, which is there under the condition [sim]. There is no other.
 func TestScripts(t *testing.T) {
-	fixtures, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
+	files, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,12 +47,13 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		UpdateScripts:       *rewrite,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("FIXTURES", filepath.Join(fixtures, "valid"))
-			e.Setenv("HOSTILE", filepath.Join(fixtures, "hostile"))
-			e.Setenv("DIGITS", filepath.Join(fixtures, "../../examples/digits"))
-			e.Setenv("PICTURES", filepath.Join(fixtures, "../../internal/preprocess/testdata"))
-			e.Setenv("CHAT", filepath.Join(fixtures, "../../generate/testdata/chat"))
-			e.Setenv("PROGRAMS", filepath.Join(fixtures, "../../runtime/testdata"))
+			e.Setenv("FIXTURES", filepath.Clean(fixturesFolder()))
+			e.Setenv("HOSTILE", filepath.Join(files, "hostile"))
+			e.Setenv("DIGITS", filepath.Join(files, "../../examples/digits"))
+			e.Setenv("PICTURES", filepath.Join(files, "../../internal/preprocess/testdata"))
+			e.Setenv("CHAT", filepath.Join(files, "../../generate/testdata/chat"))
+			e.Setenv("MODELS", filepath.Join(files, "../../models/testdata"))
+			e.Setenv("PROGRAMS", filepath.Join(files, "../../runtime/testdata"))
 			e.Setenv("SIMULATED", driver)
 			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv(libraryVariable, filepath.Join(e.WorkDir, "there-is-no-driver"))
@@ -396,7 +397,7 @@ func rewritten(ts *testscript.TestScript, neg bool, args []string) {
 
 // TestInspectFixtures compares what inspect says of every file that PyTorch wrote with what PyTorch said.
 func TestInspectFixtures(t *testing.T) {
-	const folder = "../../loader/testdata/valid/"
+	folder := fixturesFolder()
 	text, err := os.ReadFile(folder + "expected_scan.json")
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func TestHeapBound(t *testing.T) {
 // Opening a model is bounded, running it is not.
 func TestHeapOfRun(t *testing.T) {
 	heapLimit(t, 1<<40)
-	done(t, "run", fixturesFolder+"pt2_mlp.pt2", "--input", "random", "--quiet")
+	done(t, "run", fixturesFolder()+"pt2_mlp.pt2", "--input", "random", "--quiet")
 	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
 		t.Errorf("after a run the heap may have %d bytes", got)
 	}

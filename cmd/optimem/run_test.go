@@ -16,6 +16,7 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/loader"
@@ -25,9 +26,11 @@ import (
 
 const (
 	digitsFolder   = "../../examples/digits/"
-	fixturesFolder = "../../loader/testdata/valid/"
 	programsFolder = "../../runtime/testdata/"
 )
+
+// fixturesFolder is the folder of files that PyTorch wrote.
+func fixturesFolder() string { return fixtures.Folder("../../loader/testdata/valid.tar.bz2") + "/" }
 
 // command runs a command line and returns what it printed and its exit code. What a run takes outside the heap it gives
 // back.
@@ -185,7 +188,7 @@ func TestDigitsAccuracy(t *testing.T) {
 
 // TestRunFacts holds the facts to what the session measured: weights, and more than weights at the peak.
 func TestRunFacts(t *testing.T) {
-	a := answer(t, "run", fixturesFolder+"pt2_mlp.pt2", "--input", "random", "--threads", "1", "--mode", "resident")
+	a := answer(t, "run", fixturesFolder()+"pt2_mlp.pt2", "--input", "random", "--threads", "1", "--mode", "resident")
 	if a.Mode != "resident" || a.Device != "cpu" || a.Threads != 1 || !(a.Seconds > 0) {
 		t.Errorf("%+v", a)
 	}
@@ -197,7 +200,7 @@ func TestRunFacts(t *testing.T) {
 // TestRunRandom: a seed is a promise.
 func TestRunRandom(t *testing.T) {
 	first := func(seed string) string {
-		stdout, _ := done(t, "run", fixturesFolder+"pt2_mlp.pt2", "--input", "x=random", "--seed", seed, "--quiet")
+		stdout, _ := done(t, "run", fixturesFolder()+"pt2_mlp.pt2", "--input", "x=random", "--seed", seed, "--quiet")
 		return stdout
 	}
 	one, again, two := first("1"), first("1"), first("2")
@@ -209,7 +212,7 @@ func TestRunRandom(t *testing.T) {
 // TestRunInputForms gives one input in every form there is.
 func TestRunInputForms(t *testing.T) {
 	dir := t.TempDir()
-	model := fixturesFolder + "pt2_mlp.pt2"
+	model := fixturesFolder() + "pt2_mlp.pt2"
 	x := tensor.Of([]float32{1, -2, 3, 0.5, 0, 1, 2, 3}, 2, 4)
 	y := tensor.Of([]float32{5, 5, 5, 5, 5, 5, 5, 5}, 2, 4)
 	paths := []string{writeNPY(t, filepath.Join(dir, "x.npy"), x)}

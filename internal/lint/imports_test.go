@@ -164,6 +164,7 @@ var diagram = map[string][]string{
 	"internal/ascii":           {},
 	"internal/recent":          {},
 	"internal/panicked":        {},
+	"internal/fixtures":        {},
 	"internal/lint":            {},
 	"internal/mutants":         {},
 }

@@ -16,6 +16,7 @@ import sys
 import traceback
 import types
 
+import fixtures_archive
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -84,6 +85,7 @@ def main():
     for name in args.only:
         if name not in GROUPS:
             parser.error("no group %r" % name)
+    fixtures_archive.unpack()
     for name, (f, needs) in GROUPS.items():
         if args.only and name not in args.only:
             continue
@@ -94,6 +96,7 @@ def main():
         torch.manual_seed(0)
         print("group", name)
         f()
+    fixtures_archive.pack()
 
 
 def run():

@@ -8,13 +8,14 @@ import hashlib
 import json
 import os
 
+import fixtures_archive
 import gguf
 import numpy as np
 import torch
 import transformers
 
 HIDDEN, INNER, HEADS, KEYS, LAYERS = 32, 32, 4, 2, 1
-NAME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "valid", "gguf_llama.gguf")
+NAME = os.path.join(fixtures_archive.FOLDER, "gguf_llama.gguf")
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -137,7 +138,9 @@ def generated():
     return out
 
 
+fixtures_archive.unpack()
 write()
 with open(NAME + ".golden.json", "w") as f:
     json.dump({"format": "gguf", "tensors": golden(), "text": generated()}, f, ensure_ascii=False)
     f.write("\n")
+fixtures_archive.pack()

@@ -7,13 +7,18 @@ pass after pass; in fixtures.json what it computes with the exported programs am
 import json
 import math
 import pathlib
+import sys
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 HERE = pathlib.Path(__file__).parent
-FIXTURES = HERE.parent.parent / "loader" / "testdata" / "valid"
+sys.path.append(str(HERE.resolve().parent.parent / "loader" / "testdata"))
+
+import fixtures_archive  # noqa: E402: it lies in that folder
+
+FIXTURES = pathlib.Path(fixtures_archive.FOLDER)
 
 
 @torch.library.custom_op("test::gate", mutates_args=())
@@ -333,6 +338,7 @@ def two_passes(program):
 
 def record_fixtures():
     """What PyTorch computes with each fixture that is one program over plain tensors."""
+    fixtures_archive.unpack()
     recorded = {}
     for path in sorted(FIXTURES.glob("*pt2_*.pt2")):
         try:

@@ -179,7 +179,7 @@ func byID(vocab map[string]uint32) []string {
 // TestOtherFilesOfTheSameModel: vocab.txt, vocab.json with merges.txt and GGUF's keys give what tokenizer.json gives.
 func TestOtherFilesOfTheSameModel(t *testing.T) {
 	var want expectations
-	readFixture(t, "expected.json.gz", &want)
+	readFixture(t, "expected.json.bz2", &want)
 	all := files(t)
 	for _, name := range []string{"bert", "gpt2", "qwen", "clip", "roberta"} {
 		var file struct {
@@ -448,7 +448,7 @@ func TestConcurrentUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want expectations
-	readFixture(t, "expected.json.gz", &want)
+	readFixture(t, "expected.json.bz2", &want)
 	done := make(chan error)
 	for range 4 {
 		go func() {
