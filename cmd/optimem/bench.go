@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/profiled"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/sysmem"
 )
@@ -127,7 +128,7 @@ func (b *benchmark) sum(all []runFacts) {
 		moved += f.MovedBytes
 		b.PeakBytes = max(b.PeakBytes, f.PeakDeviceBytes)
 	}
-	b.MedianSeconds, b.MinSeconds = median(times), slices.Min(times)
+	b.MedianSeconds, b.MinSeconds = profiled.Median(times), slices.Min(times)
 	b.MovedBytes = moved / int64(len(times))
 	if seconds > 0 {
 		b.MovedPerSecond, b.StallFraction = float64(moved)/seconds, min(stall/seconds, 1)

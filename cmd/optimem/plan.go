@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
 )
@@ -275,10 +276,10 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 		}
 		t.Row("at once", "the device computes a micro-batch while "+next+" the one before it")
 	}
-	t.Row("memory", purposes(
-		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
-		purpose{p.CacheBytes, "cache"}, purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
-		purpose{directBytes(p, p.DecodeBytes), "decoding"}, purpose{directBytes(p, p.SourceBytes), "row lengths of adapters"},
+	t.Row("memory", wording.Purposes(
+		wording.For(p.Fixed.Bytes, "weights that stay"), wording.For(p.ConstBytes, "constants"),
+		wording.For(p.CacheBytes, "cache"), wording.For(p.RingBytes, "slots"), wording.For(p.ActivationBytes, "activations"), wording.For(p.WorkBytes, "workspace"),
+		wording.For(directBytes(p, p.DecodeBytes), "decoding"), wording.For(directBytes(p, p.SourceBytes), "row lengths of adapters"),
 	))
 	for i, e := range p.Encodings() {
 		title := ""
@@ -303,7 +304,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	}
 	t.Row("peak", peak)
 	if p.HostBytes() > 0 {
-		t.Row("host memory", purposes(hostPurposes(p)...))
+		t.Row("host memory", wording.Purposes(hostPurposes(p)...))
 	}
 	if leastBytes > 0 { // else nothing is on the device
 		t.Row("least", ascii.FormatSize(leastBytes)+fmt.Sprintf(" works, too: --memory %d", leastBytes))
@@ -312,21 +313,21 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 }
 
 // hostPurposes says what memory of the host is for, beside a device.
-func hostPurposes(p *plan.Plan) []purpose {
-	host := []purpose{
-		{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
-		{p.GatherBytes, "rows of embeddings"},
+func hostPurposes(p *plan.Plan) []wording.Purpose {
+	host := []wording.Purpose{
+		wording.For(p.StagingBytes, "staging"), wording.For(p.HostCopyBytes, "copies of weights"),
+		wording.For(p.SwapBytes, "activations that wait"), wording.For(p.GatherBytes, "rows of embeddings"),
 	}
 	if !p.Target.Direct {
-		host = append(host, purpose{p.DecodeBytes, "decoding"}, purpose{p.SourceBytes, "row lengths of adapters"})
+		host = append(host, wording.For(p.DecodeBytes, "decoding"), wording.For(p.SourceBytes, "row lengths of adapters"))
 	}
 	switch {
 	case p.Sides != nil && p.Sides.Peer != "":
-		host = append(host, purpose{p.Sides.Host.HostBytes(), "for the other GPUs"},
-			purpose{p.Sides.CrossingBytes, "activations that cross"})
+		host = append(host, wording.For(p.Sides.Host.HostBytes(), "for the other GPUs"),
+			wording.For(p.Sides.CrossingBytes, "activations that cross"))
 	case p.Sides != nil:
-		host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
-			purpose{p.Sides.CrossingBytes, "activations that cross"})
+		host = append(host, wording.For(p.Sides.Host.PeakBytes(), "what the CPU computes"),
+			wording.For(p.Sides.CrossingBytes, "activations that cross"))
 	}
 	return host
 }
@@ -399,21 +400,4 @@ func (r *run) planRun(t *ascii.Table, m *openModel) {
 		expected += guessed
 	}
 	t.Row("expected", expected)
-}
-
-// A purpose is what some bytes are for.
-type purpose struct {
-	bytes int64
-	what  string
-}
-
-// purposes lists those that take any.
-func purposes(list ...purpose) string {
-	var parts []string
-	for _, p := range list {
-		if p.bytes > 0 {
-			parts = append(parts, ascii.FormatSize(p.bytes)+" "+p.what)
-		}
-	}
-	return cmp.Or(strings.Join(parts, ", "), "none")
 }

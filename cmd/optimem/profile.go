@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/cmd/optimem/internal/profiled"
 	profiling "github.com/optimem/optimem/profile"
 	"github.com/optimem/optimem/runtime"
 )
@@ -29,9 +30,6 @@ const profileExamples = `  optimem profile model.pt2
   optimem profile model.pt2 --html report.html
   optimem profile model.pt2 --mode page --memory 2GiB --batch 8 --depth 3
   optimem profile model.pt2 --json > profile.json`
-
-// autoDepth has the table go as deep as it has room for.
-const autoDepth = -1
 
 func (c *commandLine) profileCommand() *cobra.Command {
 	p := profiler{run: run{commandLine: c, assume: true}}
@@ -52,7 +50,7 @@ func (c *commandLine) profileCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&p.html, "html", "", "write the picture to `FILE`, a page that needs nothing else")
-	flags.IntVar(&p.depth, "depth", autoDepth, "list modules `N` levels deep, 0 for all of them, -1 for what has room")
+	flags.IntVar(&p.depth, "depth", profiled.AutoDepth, "list modules `N` levels deep, 0 for all of them, -1 for what has room")
 	flags.StringSliceVar(&p.columns, "columns", nil, "list these `COLUMNS` of modules, such as time,stall,gflop/s")
 	flags.StringVar(&p.sortBy, "sort", "", "list modules by a `COLUMN`, the largest first")
 	flags.IntVar(&p.every, "every", 0, "say on standard error after each `N` runs where their time went")
@@ -87,7 +85,7 @@ func (p *profiler) view() profiling.View {
 
 // check looks at the flags alone, and at where the picture is to go.
 func (p *profiler) check() error {
-	if p.depth < autoDepth {
+	if p.depth < profiled.AutoDepth {
 		return p.usage("", "--depth takes a number of levels, 0 or more, or -1")
 	}
 	v := p.view()
@@ -114,9 +112,9 @@ func (p *profiler) check() error {
 }
 
 func (p *profiler) profile(ctx context.Context) (err error) {
-	var seen opWatch
+	var seen profiled.Watch
 	p.live = profiling.New(profiling.Options{Every: p.every, W: p.stderr, View: p.view(), Rates: p.rates()})
-	p.watchOps = runtime.TeeObserver(seen.observe, p.live.Observe)
+	p.watchOps = runtime.TeeObserver(seen.Observe, p.live.Observe)
 	m, err := p.prepare(ctx)
 	if err != nil {
 		return err
@@ -129,10 +127,11 @@ func (p *profiler) profile(ctx context.Context) (err error) {
 	if err := p.reportAfter(ctx, m); err != nil {
 		return err
 	}
-	d := newProfile(m, measured)
+	about := profiled.About{Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads, Reports: m.r.reports}
 	if len(p.columns) > 0 || p.sortBy != "" {
-		d.chosen = p.live.Report().Text(p.view())
+		about.Table = p.live.Report().Text(p.view())
 	}
+	d := profiled.New(m.plan, measured, about)
 	if !p.quiet {
 		p.say("note", fmt.Sprintf("a run took %s, with each op waited for; 'optimem bench' says what it takes otherwise",
 			secondsText(d.Seconds)))
@@ -140,7 +139,7 @@ func (p *profiler) profile(ctx context.Context) (err error) {
 	if p.html != "" {
 		// It is small, and what cannot be written as a whole is not begun.
 		var page bytes.Buffer
-		if err := d.writePage(&page, filepath.Base(p.model)); err != nil {
+		if err := d.WritePage(&page, filepath.Base(p.model)); err != nil {
 			return err
 		}
 		err := newfile.Write(p.html, func(f *os.File) error {
@@ -152,17 +151,17 @@ func (p *profiler) profile(ctx context.Context) (err error) {
 		}
 	}
 	if p.asJSON {
-		return d.writeJSON(p.stdout)
+		return d.WriteJSON(p.stdout)
 	}
-	return d.writeText(p.stdout, p.depth)
+	return d.WriteText(p.stdout, p.depth)
 }
 
 // measure runs the model as a benchmark does and returns what its ops took.
-func (p *profiler) measure(ctx context.Context, m *openModel, seen *opWatch) (*measurement, error) {
+func (p *profiler) measure(ctx context.Context, m *openModel, seen *profiled.Watch) (*profiled.Measurement, error) {
 	_, simulated := m.session.Clock()
-	seen.begin(newPlanIndex(m.plan), simulated)
+	seen.Begin(m.plan, simulated)
 	pass := func() (runFacts, error) {
-		seen.beginRun()
+		seen.BeginRun()
 		_, facts, err := m.pass(ctx)
 		return facts, err
 	}
@@ -175,22 +174,24 @@ func (p *profiler) measure(ctx context.Context, m *openModel, seen *opWatch) (*m
 		spent += facts.Seconds - facts.LoadSeconds
 	}
 	p.live.Reset() // what warmed up does not count
-	all := &measurement{}
-	for len(all.runs) < p.runs {
-		if seen.replanned { // what was measured is of a plan that is no more
+	all := &profiled.Measurement{}
+	for all.Runs() < p.runs {
+		if seen.Replanned() { // what was measured is of a plan that is no more
 			if err := p.planInputs(ctx, m, m.in.shapes); err != nil {
 				return nil, err
 			}
-			seen.begin(newPlanIndex(m.plan), simulated)
-			*all = measurement{}
+			seen.Begin(m.plan, simulated)
+			*all = profiled.Measurement{}
 			p.live.Reset()
 		}
 		facts, err := pass()
 		if err != nil {
 			return nil, err
 		}
-		if !seen.replanned {
-			all.runs, all.facts = append(all.runs, seen.run.clone()), append(all.facts, facts)
+		if !seen.Replanned() {
+			all.Add(seen, profiled.Facts{
+				Seconds: facts.Seconds, Simulated: facts.Simulated, PeakDeviceBytes: facts.PeakDeviceBytes,
+			})
 		}
 	}
 	return all, nil

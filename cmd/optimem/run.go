@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/memory"
@@ -296,27 +296,10 @@ func (r *run) note(format string, args ...any) {
 	}
 }
 
-// seconds writes a time for people, to four digits.
-func seconds(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return fmt.Sprintf("%.4g µs", float64(d)/1e3)
-	case d < time.Second:
-		return fmt.Sprintf("%.4g ms", float64(d)/1e6)
-	case d < 1000*time.Second:
-		return fmt.Sprintf("%.4g s", d.Seconds())
-	}
-	return fmt.Sprintf("%.0f s", d.Seconds())
-}
-
 // training reports whether a pickled module, or one in it, was saved in training mode. Nil is none.
 func training(m *loader.Module) bool {
 	return m != nil && (m.Training || slices.ContainsFunc(m.Children, training))
 }
 
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+// counted writes a number of things.
+func counted(n int, what string) string { return wording.Counted(n, what) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/listing"
+	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -405,4 +406,4 @@ func (f runFacts) expectation() string {
 const guessed = " (a guess: 'optimem calibrate' measures this host)"
 
 // secondsText writes a time for people.
-func secondsText(s float64) string { return seconds(time.Duration(s * float64(time.Second))) }
+func secondsText(s float64) string { return wording.Seconds(s) }

@@ -7,24 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
 )
-
-// Times are written to four digits, in the unit that suits.
-func TestSeconds(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0 µs", 12345: "12.35 µs", 225826733: "225.8 ms", 1500 * time.Millisecond: "1.5 s",
-		999 * time.Second: "999 s", 12345678 * time.Millisecond: "12346 s",
-	} {
-		if got := seconds(d); got != want {
-			t.Errorf("%d ns are %s, want %s", d, got, want)
-		}
-	}
-}
 
 // What a run took is told beside what was expected of it, without the loading of what stays, of which there may be none.
 func TestRunFactsText(t *testing.T) {

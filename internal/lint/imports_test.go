@@ -111,8 +111,12 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/listing": {
 		"cmd/optimem/internal/jsonout", "models", "loader", "loader/exported", "loader/script", "storage", "storage/packed", "tensor", "tensor/encoded",
 	},
+	"cmd/optimem/internal/profiled": {
+		"cmd/optimem/internal/listing", "cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "runtime", "memory", "plan", "storage",
+	},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
+	"cmd/optimem/internal/wording": {},
 
 	// Folders made of folders.
 	"quantize": {"loader", "layers", "models/transformers", "tensor"},

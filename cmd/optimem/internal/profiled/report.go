@@ -1,4 +1,4 @@
-package main
+package profiled
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/ascii"
 )
 
@@ -23,6 +24,9 @@ const (
 	waitingName = "(waiting)"
 	otherName   = "(other)"
 )
+
+// AutoDepth has the table of modules go as deep as it has room for.
+const AutoDepth = -1
 
 const (
 	// maxModuleLines is how many modules a table has that goes as deep as there is room, maxKindLines how many kinds of
@@ -37,10 +41,10 @@ type moduleLine struct {
 	depth  int
 }
 
-// lines returns the modules to list, parents first, down to a depth: 0 is all of them, autoDepth what there is room
+// lines returns the modules to list, parents first, down to a depth: 0 is all of them, AutoDepth what there is room
 // for. Where there is none for the first level, it is for the costliest of that. cut is how many are left out, down the
 // depth down to which none is, 0 where it is the first level of which some are.
-func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
+func (d *Profile) lines(depth int) (list []moduleLine, cut, down int) {
 	var all []moduleLine
 	var perDepth []int
 	d.tree.Walk(0, func(m int32, depth int) {
@@ -54,14 +58,14 @@ func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
 	switch {
 	case depth > 0:
 		down = min(depth, down)
-	case depth == autoDepth:
+	case depth == AutoDepth:
 		n := perDepth[0]
 		for down = 0; down+1 < len(perDepth) && (down == 0 || n+perDepth[down+1] <= maxModuleLines); down++ {
 			n += perDepth[down+1]
 		}
 	}
 	list = slices.DeleteFunc(slices.Clone(all), func(l moduleLine) bool { return l.depth > down })
-	if depth == autoDepth && len(list) > maxModuleLines {
+	if depth == AutoDepth && len(list) > maxModuleLines {
 		list, down = d.costliest(list, maxModuleLines), down-1
 	}
 	return list, len(all) - len(list), down
@@ -69,7 +73,7 @@ func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
 
 // costliest returns the n of the modules that take most time, in their order. A module takes no less than those below
 // it, so that no module is without the one that it is in.
-func (d *profile) costliest(list []moduleLine, n int) []moduleLine {
+func (d *Profile) costliest(list []moduleLine, n int) []moduleLine {
 	order := slices.Clone(list)
 	slices.SortStableFunc(order, func(a, b moduleLine) int {
 		return cmp.Or(
@@ -84,7 +88,7 @@ func (d *profile) costliest(list []moduleLine, n int) []moduleLine {
 }
 
 // name is what a module is called below the one that it is in.
-func (d *profile) name(m int32) string {
+func (d *Profile) name(m int32) string {
 	if m == 0 {
 		return programName
 	}
@@ -107,48 +111,50 @@ func (t *reportTable) String() string {
 	return all.String()
 }
 
-func (d *profile) writeText(w io.Writer, depth int) error {
+// WriteText writes the tables for a terminal, that of modules down to a depth: 0 is all of them, AutoDepth what there is room
+// for.
+func (d *Profile) WriteText(w io.Writer, depth int) error {
 	b := bufio.NewWriter(w)
 	list, cut, down := d.lines(depth)
 	modules := d.moduleTable(list)
 	for i, l := range list {
 		modules.rows[i][0] = strings.Repeat("  ", l.depth) + modules.rows[i][0]
 	}
-	if d.chosen != "" {
-		_, _ = fmt.Fprint(b, d.chosen)
+	if d.Table != "" {
+		_, _ = fmt.Fprint(b, d.Table)
 	} else {
 		_, _ = fmt.Fprint(b, modules)
 	}
-	if cut > 0 && d.chosen == "" {
+	if cut > 0 && d.Table == "" {
 		which := "that take less time"
 		if down > 0 {
 			which = fmt.Sprintf("below depth %d", down)
 		}
-		_, _ = fmt.Fprintf(b, "… and %s %s: --depth 0 lists all\n", counted(cut, "more module"), which)
+		_, _ = fmt.Fprintf(b, "… and %s %s: --depth 0 lists all\n", wording.Counted(cut, "more module"), which)
 	}
 	_, _ = fmt.Fprintf(b, "\n%s", d.sums())
 	if len(d.ops) > 0 {
 		_, _ = fmt.Fprintf(b, "\nmemory at its peak: %s, of %s taken\n  %s\n\n%s",
 			d.peak.place(), ascii.FormatSize(d.TakenBytes), d.peak.purposes(), d.holderTable())
 		if n := d.peak.held - len(d.peak.Holders); n > 0 {
-			_, _ = fmt.Fprintf(b, "… and %s\n", counted(n, "smaller one"))
+			_, _ = fmt.Fprintf(b, "… and %s\n", wording.Counted(n, "smaller one"))
 		}
 		if d.peak.stay > 0 {
 			_, _ = fmt.Fprintf(b, "\n%s", d.weightTable())
 			if n := d.peak.stay - len(d.peak.Weights); n > 0 {
-				_, _ = fmt.Fprintf(b, "… and %s\n", counted(n, "smaller one"))
+				_, _ = fmt.Fprintf(b, "… and %s\n", wording.Counted(n, "smaller one"))
 			}
 		}
 		_, _ = fmt.Fprintf(b, "\n%s", d.kindTable(maxKindLines))
 		if n := len(d.kinds) - maxKindLines; n > 0 {
-			_, _ = fmt.Fprintf(b, "… and %s\n", counted(n, "more kind"))
+			_, _ = fmt.Fprintf(b, "… and %s\n", wording.Counted(n, "more kind"))
 		}
 	}
 	return b.Flush()
 }
 
 // moduleTable has a row for each module. Columns about what is brought are left out where nothing is.
-func (d *profile) moduleTable(list []moduleLine) *reportTable {
+func (d *Profile) moduleTable(list []moduleLine) *reportTable {
 	brings := d.modules[0].MovedBytes > 0 || d.modules[0].StallSeconds > 0
 	t := &reportTable{columns: []ascii.Column{
 		ascii.Left("module"), ascii.Right("calls"), ascii.Right("time"), ascii.Right("%"), ascii.Right("self"),
@@ -160,7 +166,7 @@ func (d *profile) moduleTable(list []moduleLine) *reportTable {
 	for _, l := range list {
 		x := &d.modules[l.module]
 		row := []string{
-			d.name(l.module), strconv.Itoa(x.Calls), secondsText(x.Seconds), d.percent(x.Seconds),
+			d.name(l.module), strconv.Itoa(x.Calls), wording.Seconds(x.Seconds), d.percent(x.Seconds),
 			timeCell(x.SelfSeconds),
 			sizeCell(x.WeightBytes), sizeCell(x.ActivationBytes), sizeCell(x.PeakBytes),
 		}
@@ -176,7 +182,7 @@ func (d *profile) moduleTable(list []moduleLine) *reportTable {
 	}{{waitingName, d.modules[0].StallSeconds}, {otherName, d.OtherSeconds}} {
 		if x.seconds > 0 {
 			row := make([]string, len(t.columns))
-			row[0], row[2], row[3] = x.name, secondsText(x.seconds), d.percent(x.seconds)
+			row[0], row[2], row[3] = x.name, wording.Seconds(x.seconds), d.percent(x.seconds)
 			t.rows = append(t.rows, row)
 		}
 	}
@@ -195,11 +201,11 @@ func timeCell(seconds float64) string {
 	if seconds == 0 {
 		return ""
 	}
-	return secondsText(seconds)
+	return wording.Seconds(seconds)
 }
 
 // percent is what part of a run a time is.
-func (d *profile) percent(seconds float64) string {
+func (d *Profile) percent(seconds float64) string {
 	if d.Seconds <= 0 {
 		return ""
 	}
@@ -207,8 +213,8 @@ func (d *profile) percent(seconds float64) string {
 }
 
 // runText says what a run took.
-func (d *profile) runText() string {
-	text := fmt.Sprintf("%s, of %s", secondsText(d.Seconds), counted(d.Runs, "run"))
+func (d *Profile) runText() string {
+	text := fmt.Sprintf("%s, of %s", wording.Seconds(d.Seconds), wording.Counted(d.Runs, "run"))
 	if d.Simulated {
 		text += ", simulated"
 	}
@@ -216,24 +222,24 @@ func (d *profile) runText() string {
 }
 
 // sums says what was measured.
-func (d *profile) sums() *ascii.Table {
+func (d *Profile) sums() *ascii.Table {
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
-	t.Row("mode", fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, counted(d.Threads, "thread")))
+	t.Row("mode", fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, wording.Counted(d.Threads, "thread")))
 	t.Row("run", d.runText())
 	all := &d.modules[0]
-	text := secondsText(all.Seconds) + " in " + counted(len(d.ops), "op")
+	text := wording.Seconds(all.Seconds) + " in " + wording.Counted(len(d.ops), "op")
 	if all.StallSeconds > 0 {
-		text += fmt.Sprintf(", %s waiting for weights", secondsText(all.StallSeconds))
+		text += fmt.Sprintf(", %s waiting for weights", wording.Seconds(all.StallSeconds))
 	}
 	if d.OtherSeconds > 0 {
-		text += fmt.Sprintf(", %s other", secondsText(d.OtherSeconds))
+		text += fmt.Sprintf(", %s other", wording.Seconds(d.OtherSeconds))
 	}
 	t.Row("of it", text)
 	return t
 }
 
 // place says how much is in use at the peak, and during which op.
-func (x *profiledPeak) place() string {
+func (x *peakEntry) place() string {
 	where := ""
 	if x.onHost {
 		where = " on the CPU"
@@ -243,12 +249,12 @@ func (x *profiledPeak) place() string {
 }
 
 // purposes says what that is for.
-func (x *profiledPeak) purposes() string {
-	return purposes(purpose{x.FixedBytes, "weights that stay and constants"}, purpose{x.CacheBytes, "cache"},
-		purpose{x.RingBytes, "slots"}, purpose{x.ActivationBytes, "activations"}, purpose{x.WorkBytes, "workspace"})
+func (x *peakEntry) purposes() string {
+	return wording.Purposes(wording.For(x.FixedBytes, "weights that stay and constants"), wording.For(x.CacheBytes, "cache"),
+		wording.For(x.RingBytes, "slots"), wording.For(x.ActivationBytes, "activations"), wording.For(x.WorkBytes, "workspace"))
 }
 
-func (d *profile) holderTable() *reportTable {
+func (d *Profile) holderTable() *reportTable {
 	t := &reportTable{columns: []ascii.Column{ascii.Left("activation"), ascii.Left("made by"), ascii.Right("bytes")}}
 	for _, h := range d.peak.Holders {
 		maker := cmp.Or(h.Path, programName)
@@ -260,7 +266,7 @@ func (d *profile) holderTable() *reportTable {
 	return t
 }
 
-func (d *profile) weightTable() *reportTable {
+func (d *Profile) weightTable() *reportTable {
 	t := &reportTable{columns: []ascii.Column{ascii.Left("weight that stays"), ascii.Right("bytes")}}
 	for _, w := range d.peak.Weights {
 		t.rows = append(t.rows, []string{w.Name, ascii.FormatSize(w.Bytes)})
@@ -268,12 +274,12 @@ func (d *profile) weightTable() *reportTable {
 	return t
 }
 
-func (d *profile) kindTable(most int) *reportTable {
+func (d *Profile) kindTable(most int) *reportTable {
 	t := &reportTable{
 		columns: []ascii.Column{ascii.Left("op"), ascii.Right("calls"), ascii.Right("time"), ascii.Right("%")},
 	}
 	for _, k := range d.kinds[:min(len(d.kinds), most)] {
-		t.rows = append(t.rows, []string{k.Kind, strconv.Itoa(k.Calls), secondsText(k.Seconds), d.percent(k.Seconds)})
+		t.rows = append(t.rows, []string{k.Kind, strconv.Itoa(k.Calls), wording.Seconds(k.Seconds), d.percent(k.Seconds)})
 	}
 	return t
 }
@@ -292,7 +298,7 @@ type jsonModule struct {
 }
 
 // jsonModules lists all modules, the program first under the path "".
-func (d *profile) jsonModules() iter.Seq[jsonModule] {
+func (d *Profile) jsonModules() iter.Seq[jsonModule] {
 	return func(yield func(jsonModule) bool) {
 		list, _, _ := d.lines(0)
 		for _, l := range list {
@@ -307,7 +313,8 @@ func (d *profile) jsonModules() iter.Seq[jsonModule] {
 	}
 }
 
-func (d *profile) writeJSON(w io.Writer) error {
+// WriteJSON writes all modules, ops and kinds of ops as one JSON object.
+func (d *Profile) WriteJSON(w io.Writer) error {
 	o := jsonout.New(w)
 	o.Set("mode", d.Mode)
 	o.Set("device", d.Device)
@@ -318,6 +325,8 @@ func (d *profile) writeJSON(w io.Writer) error {
 	jsonout.Array(o, "ops", slices.Values(d.ops))
 	jsonout.Array(o, "kinds", slices.Values(d.kinds))
 	o.Set("peak", d.peak)
-	setReports(o, d.reports)
+	if d.Reports != nil {
+		jsonout.Array(o, "memory_reports", slices.Values(d.Reports))
+	}
 	return o.Close()
 }

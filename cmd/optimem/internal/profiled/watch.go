@@ -1,4 +1,4 @@
-package main
+package profiled
 
 import (
 	"slices"
@@ -101,8 +101,8 @@ type observedOp struct {
 	took time.Duration
 }
 
-// An opWatch adds up what is told of the ops of a run.
-type opWatch struct {
+// An Watch adds up what is told of the ops of a run.
+type Watch struct {
 	plan *planIndex
 	// simulated says that the device has a clock of its own, on which what the CPU beside it computes takes no time but what
 	// the plan expects.
@@ -116,23 +116,29 @@ type opWatch struct {
 	instances int
 }
 
-// begin follows runs of a plan.
-func (w *opWatch) begin(p *planIndex, simulated bool) {
-	*w = opWatch{plan: p, simulated: simulated, pass: newOpTimes(p), run: newOpTimes(p)}
+// Begin follows runs of a plan, and forgets what was told of another. Simulated says that the device has a clock of its own.
+func (w *Watch) Begin(p *plan.Plan, simulated bool) {
+	x := newPlanIndex(p)
+	*w = Watch{plan: x, simulated: simulated, pass: newOpTimes(x), run: newOpTimes(x)}
 }
 
-func (w *opWatch) beginRun() {
+// BeginRun forgets what was told of the run before.
+func (w *Watch) BeginRun() {
 	w.run.clear()
 	w.dropPass()
 }
 
-func (w *opWatch) dropPass() {
+func (w *Watch) dropPass() {
 	w.pass.clear()
 	w.group, w.instances = w.group[:0], 0
 }
 
-// observe is told of an event.
-func (w *opWatch) observe(e runtime.Event) {
+// Replanned reports whether the session made another plan since Begin: what is told from there on is not of the plan that the
+// watch knows.
+func (w *Watch) Replanned() bool { return w.replanned }
+
+// Observe is told of an event. There are none of ops before Begin.
+func (w *Watch) Observe(e runtime.Event) {
 	switch e.Kind {
 	case runtime.OpDone:
 		w.group = append(w.group, observedOp{w.plan.op(e), e.Took})
@@ -150,7 +156,7 @@ func (w *opWatch) observe(e runtime.Event) {
 
 // endGroup counts the ops of a group. Where the device's clock is its own, those that the CPU computed share what the plan
 // expects of the group as they shared the wall's time.
-func (w *opWatch) endGroup(e runtime.Event) {
+func (w *Watch) endGroup(e runtime.Event) {
 	k := w.plan.group(e)
 	stall := e.Stall.Seconds()
 	scale, each := 1.0, 0.0
@@ -176,22 +182,39 @@ func (w *opWatch) endGroup(e runtime.Event) {
 	w.group, w.instances = w.group[:0], 0
 }
 
-// A measurement is what the runs that count took.
-type measurement struct {
+// A Measurement is what the runs that count took.
+type Measurement struct {
 	runs  []opTimes
-	facts []runFacts
+	facts []Facts
 }
+
+// Facts are what a session says of a run as a whole.
+type Facts struct {
+	Seconds float64
+	// Simulated says that this is by a device's own clock.
+	Simulated bool
+	// PeakDeviceBytes is the memory that was taken on the device, all arenas whole.
+	PeakDeviceBytes int64
+}
+
+// Add counts the run that a watch was told of since its BeginRun.
+func (a *Measurement) Add(w *Watch, f Facts) {
+	a.runs, a.facts = append(a.runs, w.run.clone()), append(a.facts, f)
+}
+
+// Runs returns how many runs count.
+func (a *Measurement) Runs() int { return len(a.runs) }
 
 // median returns the opTimes of which each time is the median of all runs', and the median of the runs' times. What ran and
 // what was brought are the last run's.
-func (a *measurement) median() (opTimes, float64) {
+func (a *Measurement) median() (opTimes, float64) {
 	m := a.runs[len(a.runs)-1].clone()
 	each := make([]float64, len(a.runs))
 	middle := func(of func(t *opTimes) float64) float64 {
 		for i := range a.runs {
 			each[i] = of(&a.runs[i])
 		}
-		return median(each)
+		return Median(each)
 	}
 	for i := range m.seconds {
 		m.seconds[i] = middle(func(t *opTimes) float64 { return t.seconds[i] })
@@ -202,11 +225,11 @@ func (a *measurement) median() (opTimes, float64) {
 	for i := range a.facts {
 		each[i] = a.facts[i].Seconds
 	}
-	return m, median(each)
+	return m, Median(each)
 }
 
-// median returns the middle of some numbers, which it sorts.
-func median(list []float64) float64 {
+// Median returns the middle of some numbers, which it sorts.
+func Median(list []float64) float64 {
 	slices.Sort(list)
 	n := len(list)
 	return (list[(n-1)/2] + list[n/2]) / 2

@@ -1,4 +1,4 @@
-package main
+package profiled
 
 import (
 	"bytes"
@@ -20,10 +20,9 @@ func TestProfileAddsUp(t *testing.T) {
 		for i := range measured.facts {
 			measured.facts[i].Seconds = runs[i]
 		}
-		r := &run{modelFlags: modelFlags{mode: "page", device: "cpu", threads: 1}}
-		d := newProfile(&openModel{r: r, plan: p}, measured)
+		d := New(p, measured, About{Mode: "page", Device: "cpu", Threads: 1})
 		var out bytes.Buffer
-		if err := d.writeJSON(&out); err != nil {
+		if err := d.WriteJSON(&out); err != nil {
 			t.Fatal(err)
 		}
 		var got struct {
@@ -40,7 +39,7 @@ func TestProfileAddsUp(t *testing.T) {
 			t.Errorf("%g s in ops, %g s waiting and %g s other of %g s, want %g s other", ops, waited, got.Other, got.Seconds, wantOther)
 		}
 		var text strings.Builder
-		if err := d.writeText(&text, autoDepth); err != nil {
+		if err := d.WriteText(&text, AutoDepth); err != nil {
 			t.Fatal(err)
 		}
 		waiting, other := strings.Contains(text.String(), "\n(waiting) "), strings.Contains(text.String(), "\n(other) ")

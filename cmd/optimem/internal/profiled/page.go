@@ -1,4 +1,4 @@
-package main
+package profiled
 
 import (
 	"cmp"
@@ -9,10 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/ascii"
 )
 
-//go:embed profile_page.html
+//go:embed page.html
 var pageSource string
 
 // maxPageModules and maxPageOps bound the tables, maxPageText the letters of a name.
@@ -77,11 +78,11 @@ type pageCell struct {
 	Indent int
 }
 
-// writePage writes the picture as one page, which needs no network and no script.
-func (d *profile) writePage(w io.Writer, model string) error {
+// WritePage writes the picture as one page, which needs no network and no script, of a model that goes by a name.
+func (d *Profile) WritePage(w io.Writer, model string) error {
 	p := profilePage{
 		Model: shortened(model),
-		Mode:  shortened(fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, counted(d.Threads, "thread"))),
+		Mode:  shortened(fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, wording.Counted(d.Threads, "thread"))),
 		Run:   d.runText(), Taken: ascii.FormatSize(d.TakenBytes), Width: drawingWidth,
 	}
 	if len(d.ops) > 0 {
@@ -91,12 +92,12 @@ func (d *profile) writePage(w io.Writer, model string) error {
 		d.drawModules(&p, list)
 		for i := range 5 {
 			part := float64(i) / 4
-			p.Times = append(p.Times, pageTick{part * drawingWidth, secondsText(part * d.Seconds)})
+			p.Times = append(p.Times, pageTick{part * drawingWidth, wording.Seconds(part * d.Seconds)})
 		}
 	}
 	lines, cut, _ := d.lines(0)
 	if len(lines) > maxPageModules {
-		lines, cut, _ = d.lines(autoDepth)
+		lines, cut, _ = d.lines(AutoDepth)
 	}
 	modules := pageTableOf("Modules", d.moduleTable(lines), cut)
 	for i, l := range lines {
@@ -116,7 +117,7 @@ func (d *profile) writePage(w io.Writer, model string) error {
 }
 
 // opTable has the ops that take most time, with the lines of Python that made them.
-func (d *profile) opTable(most int) *reportTable {
+func (d *Profile) opTable(most int) *reportTable {
 	t := &reportTable{columns: []ascii.Column{
 		ascii.Left("op"), ascii.Left("module"), ascii.Left("line"), ascii.Right("time"), ascii.Right("%"),
 		ascii.Right("in use"),
@@ -129,7 +130,7 @@ func (d *profile) opTable(most int) *reportTable {
 	for _, i := range order[:min(len(order), most)] {
 		op := &d.ops[i]
 		t.rows = append(t.rows, []string{
-			op.Kind, cmp.Or(op.Path, programName), op.Source, secondsText(op.Seconds), d.percent(op.Seconds),
+			op.Kind, cmp.Or(op.Path, programName), op.Source, wording.Seconds(op.Seconds), d.percent(op.Seconds),
 			ascii.FormatSize(op.HeldBytes),
 		})
 	}

@@ -1,4 +1,16 @@
-package main
+// Package profiled says where a run's time and memory went, module by module: from events of the ops that ran and from the
+// plan that they follow, as tables for a terminal, as JSON and as a page with a picture.
+//
+// It does not know how a model is opened, planned or run, nor flags and files.
+//
+//	var w profiled.Watch // whose Observe is told of all events of the session
+//	w.Begin(plan, false)
+//	w.BeginRun()
+//	// a run
+//	var m profiled.Measurement
+//	m.Add(&w, profiled.Facts{Seconds: 0.25})
+//	err := profiled.New(plan, &m, profiled.About{Mode: "page", Device: "cpu", Threads: 2}).WriteText(os.Stdout, profiled.AutoDepth)
+package profiled
 
 import (
 	"cmp"
@@ -11,11 +23,20 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
-// A profile is where a run's time and memory went.
-type profile struct {
+// An About is what a profile tells of the session that ran, and of the command, without looking into either.
+type About struct {
 	Mode, Device string
 	Threads      int
-	Runs         int
+	// Reports are those of memory, which the answer in JSON ends with where there are any.
+	Reports []*memory.Report
+	// Table is what a terminal is shown in place of the table of modules, if not "".
+	Table string
+}
+
+// A Profile is where a run's time and memory went.
+type Profile struct {
+	About
+	Runs int
 	// Seconds is the median of what runs took, or what the medians of their parts come to where that is more. Simulated
 	// says that it is by a device's own clock. OtherSeconds is what is left of it beside the ops and what they waited
 	// for.
@@ -23,23 +44,19 @@ type profile struct {
 	Simulated             bool
 	// TakenBytes is the memory that was taken where the peak is, all arenas whole.
 	TakenBytes int64
-	// chosen is the table of modules that --columns and --sort ask for.
-	chosen string
-	// reports are those of --memory-report.
-	reports []*memory.Report
 
 	// modules are those of tree, by number: the first is the program itself.
 	tree    *listing.Tree
-	modules []profiledModule
-	ops     []profiledOp
+	modules []moduleEntry
+	ops     []opEntry
 	// stalls are how long each group is waited for, before the first of its ops.
 	stalls []stallOf
-	kinds  []profiledKind
-	peak   profiledPeak
+	kinds  []kindEntry
+	peak   peakEntry
 }
 
-// A profiledModule is what a module and those below it take.
-type profiledModule struct {
+// A moduleEntry is what a module and those below it take.
+type moduleEntry struct {
 	// Calls is how often the module is called in a pass, as far as its ops tell.
 	Calls int
 	// Seconds are those of its ops and the ops below it, SelfSeconds those of its own, StallSeconds how long they all
@@ -52,8 +69,8 @@ type profiledModule struct {
 	ActivationBytes, PeakBytes int64
 }
 
-// A profiledOp is one op of the plan.
-type profiledOp struct {
+// An opEntry is one op of the plan.
+type opEntry struct {
 	Index   int     `json:"index"`
 	Kind    string  `json:"kind"`
 	Path    string  `json:"path"`
@@ -70,34 +87,34 @@ type stallOf struct {
 	seconds float64
 }
 
-// A profiledKind is what all ops of a kind take.
-type profiledKind struct {
+// A kindEntry is what all ops of a kind take.
+type kindEntry struct {
 	Kind    string  `json:"kind"`
 	Calls   int     `json:"calls"`
 	Seconds float64 `json:"seconds"`
 }
 
-// A profiledPeak is the op that finds most memory in use.
-type profiledPeak struct {
-	Bytes           int64            `json:"bytes"`
-	Op              int              `json:"op"`
-	Path            string           `json:"path"`
-	Kind            string           `json:"kind"`
-	FixedBytes      int64            `json:"fixed_bytes"`
-	RingBytes       int64            `json:"ring_bytes"`
-	CacheBytes      int64            `json:"cache_bytes,omitempty"`
-	ActivationBytes int64            `json:"activation_bytes"`
-	WorkBytes       int64            `json:"work_bytes"`
-	Holders         []profiledHolder `json:"holders"`
-	Weights         []profiledWeight `json:"weights"`
+// A peakEntry is the op that finds most memory in use.
+type peakEntry struct {
+	Bytes           int64         `json:"bytes"`
+	Op              int           `json:"op"`
+	Path            string        `json:"path"`
+	Kind            string        `json:"kind"`
+	FixedBytes      int64         `json:"fixed_bytes"`
+	RingBytes       int64         `json:"ring_bytes"`
+	CacheBytes      int64         `json:"cache_bytes,omitempty"`
+	ActivationBytes int64         `json:"activation_bytes"`
+	WorkBytes       int64         `json:"work_bytes"`
+	Holders         []holderEntry `json:"holders"`
+	Weights         []weightEntry `json:"weights"`
 	// held and stay are how many activations and weights there are. onHost says that the CPU beside a device computes
 	// everything.
 	held, stay int
 	onHost     bool
 }
 
-// A profiledHolder is an activation that is alive at the peak, with the module that made it.
-type profiledHolder struct {
+// A holderEntry is an activation that is alive at the peak, with the module that made it.
+type holderEntry struct {
 	Name  string `json:"name"`
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`
@@ -105,8 +122,8 @@ type profiledHolder struct {
 	input bool
 }
 
-// A profiledWeight is a weight that stays on the device of the peak.
-type profiledWeight struct {
+// A weightEntry is a weight that stays on the device of the peak.
+type weightEntry struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 }
@@ -117,16 +134,14 @@ const (
 	maxWeights = 5
 )
 
-// newProfile puts together what was measured and what was planned.
-func newProfile(m *openModel, measured *measurement) *profile {
+// New puts together what was measured and what was planned. There must be a run.
+func New(p *plan.Plan, measured *Measurement, about About) *Profile {
 	times, seconds := measured.median()
 	last := &measured.facts[len(measured.facts)-1]
-	d := &profile{
-		Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads, Runs: len(measured.runs), Seconds: seconds,
+	d := &Profile{
+		About: about, Runs: len(measured.runs), Seconds: seconds,
 		Simulated: last.Simulated, TakenBytes: last.PeakDeviceBytes, tree: listing.NewTree(),
-		reports: m.r.reports,
 	}
-	p := m.plan
 	d.addOps(p, &times)
 	d.addModules(p, &times)
 	d.addPeak(p)
@@ -142,31 +157,31 @@ func newProfile(m *openModel, measured *measurement) *profile {
 }
 
 // addOps lists ops, and sums them up by kind, the costliest first.
-func (d *profile) addOps(p *plan.Plan, times *opTimes) {
+func (d *Profile) addOps(p *plan.Plan, times *opTimes) {
 	ops := p.Lowered.Graph.Ops
 	holdings := p.Holdings()
 	kinds := make(map[string]int)
 	for i := range ops {
 		kind := string(ops[i].Kind)
-		d.ops = append(d.ops, profiledOp{
+		d.ops = append(d.ops, opEntry{
 			i, kind, ops[i].Path, ops[i].Source, times.seconds[i], holdings[i].Total(), holdings[i],
 		})
 		k, ok := kinds[kind]
 		if !ok {
 			k = len(d.kinds)
 			kinds[kind] = k
-			d.kinds = append(d.kinds, profiledKind{Kind: kind})
+			d.kinds = append(d.kinds, kindEntry{Kind: kind})
 		}
 		d.kinds[k].Seconds += times.seconds[i]
 		if times.times[i] > 0 {
 			d.kinds[k].Calls++
 		}
 	}
-	slices.SortStableFunc(d.kinds, func(a, b profiledKind) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	slices.SortStableFunc(d.kinds, func(a, b kindEntry) int { return cmp.Compare(b.Seconds, a.Seconds) })
 }
 
 // addModules sums ops up by module, in the order in which modules first run.
-func (d *profile) addModules(p *plan.Plan, times *opTimes) {
+func (d *Profile) addModules(p *plan.Plan, times *opTimes) {
 	graph := p.Lowered.Graph
 	reads := p.Reads()
 	var below [][]storage.Extent // by module
@@ -174,7 +189,7 @@ func (d *profile) addModules(p *plan.Plan, times *opTimes) {
 	at := func(path string) int32 {
 		n := d.tree.At(calledPath(path))
 		for len(d.modules) < d.tree.Len() {
-			d.modules, below = append(d.modules, profiledModule{}), append(below, nil)
+			d.modules, below = append(d.modules, moduleEntry{}), append(below, nil)
 		}
 		return n
 	}
@@ -252,7 +267,7 @@ func calledPath(path string) string {
 
 // addPeak finds the op that finds most in use on the device. What the CPU beside a device holds is not compared with
 // that, unless it computes everything.
-func (d *profile) addPeak(p *plan.Plan) {
+func (d *Profile) addPeak(p *plan.Plan) {
 	best := -1
 	for i := range d.ops {
 		h := &d.ops[i].held
@@ -261,7 +276,7 @@ func (d *profile) addPeak(p *plan.Plan) {
 			best = i
 		}
 	}
-	d.peak = profiledPeak{Op: best, Holders: []profiledHolder{}, Weights: []profiledWeight{}}
+	d.peak = peakEntry{Op: best, Holders: []holderEntry{}, Weights: []weightEntry{}}
 	if best < 0 {
 		return
 	}
@@ -275,11 +290,11 @@ func (d *profile) addPeak(p *plan.Plan) {
 	weights := p.HeldWeights(best)
 	d.peak.stay = len(weights)
 	for _, w := range weights[:min(len(weights), maxWeights)] {
-		d.peak.Weights = append(d.peak.Weights, profiledWeight{w.Name, w.Bytes})
+		d.peak.Weights = append(d.peak.Weights, weightEntry{w.Name, w.Bytes})
 	}
 	for i, h := range p.Holders(best) {
 		if d.peak.held++; i < maxHolders {
-			d.peak.Holders = append(d.peak.Holders, profiledHolder{
+			d.peak.Holders = append(d.peak.Holders, holderEntry{
 				cmp.Or(h.Name, string(h.Kind)), h.Path, h.Bytes, h.Kind == "",
 			})
 		}

@@ -1,4 +1,4 @@
-package main
+package profiled
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/listing"
+	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
 )
@@ -30,7 +31,7 @@ type span struct{ from, begin, to float64 }
 
 // spans lays ops out over the time of a run, which is the drawings' width, one after the other: what no op takes is
 // behind them. Where none took any, all are equally wide.
-func (d *profile) spans() []span {
+func (d *Profile) spans() []span {
 	list := make([]span, len(d.ops))
 	total := d.Seconds
 	if d.OtherSeconds >= total {
@@ -73,7 +74,7 @@ var layersDrawn = []layer{
 const steady = 3
 
 // drawMemory draws the memory in use over time, and what changes of it once more where most of it does not.
-func (d *profile) drawMemory(list []span) []pageStack {
+func (d *Profile) drawMemory(list []span) []pageStack {
 	all := []pageStack{d.drawStack("memory", "Memory in use", layersDrawn, list)}
 	if x := &d.peak; 2*(x.FixedBytes+x.CacheBytes+x.RingBytes) > x.Bytes {
 		all = append(all, d.drawStack("changing", "Without what stays and slots", layersDrawn[steady:], list))
@@ -106,7 +107,7 @@ func steps(list []span, bytes []int64) []step {
 }
 
 // drawStack draws memory over time, purposes one on top of the other.
-func (d *profile) drawStack(id, heading string, drawn []layer, list []span) pageStack {
+func (d *Profile) drawStack(id, heading string, drawn []layer, list []span) pageStack {
 	p := pageStack{ID: id, Heading: heading, Height: memoryHeight, Anchor: "start"}
 	bytes := make([]int64, len(d.ops)) // in use, of what is drawn
 	peak := 0
@@ -151,7 +152,7 @@ func (d *profile) drawStack(id, heading string, drawn []layer, list []span) page
 		if n := s.last - s.first; n > 0 {
 			title += fmt.Sprintf(", the most of %d ops", n+1)
 		} else {
-			title += ", " + secondsText(op.Seconds)
+			title += ", " + wording.Seconds(op.Seconds)
 		}
 		p.Steps = append(p.Steps, pageBox{X: s.from, W: s.to - s.from, H: memoryHeight, Title: shortened(title)})
 	}
@@ -171,7 +172,7 @@ func (d *profile) drawStack(id, heading string, drawn []layer, list []span) page
 
 // drawModules draws a row for each level of modules: where in time one runs, under the one that it is in. The last row
 // is where weights are waited for, as far as that can be seen.
-func (d *profile) drawModules(p *profilePage, list []span) {
+func (d *Profile) drawModules(p *profilePage, list []span) {
 	// path has, by op, the modules that it is in, the program first.
 	path := make([][]int32, len(d.ops))
 	rows := 0
@@ -213,7 +214,7 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 		p.Boxes = append(p.Boxes, pageBox{
 			X: end, W: drawingWidth - end, H: rowHeight - 1, Class: "other",
 			Title: fmt.Sprintf(
-				"%s: %s, %s %% of the run", otherName, secondsText(d.OtherSeconds), d.percent(d.OtherSeconds),
+				"%s: %s, %s %% of the run", otherName, wording.Seconds(d.OtherSeconds), d.percent(d.OtherSeconds),
 			),
 		})
 	}
@@ -221,10 +222,10 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 }
 
 // moduleTitle says of a module what its line in the table does.
-func (d *profile) moduleTitle(m int32) string {
+func (d *Profile) moduleTitle(m int32) string {
 	x := &d.modules[m]
 	title := fmt.Sprintf("%s: %s, %s %% of the run, weights %s", cmp.Or(d.tree.Path(m), programName),
-		secondsText(x.Seconds), d.percent(x.Seconds), ascii.FormatSize(x.WeightBytes))
+		wording.Seconds(x.Seconds), d.percent(x.Seconds), ascii.FormatSize(x.WeightBytes))
 	if x.MovedBytes > 0 {
 		title += ", moved " + ascii.FormatSize(x.MovedBytes)
 	}
@@ -232,7 +233,7 @@ func (d *profile) moduleTitle(m int32) string {
 }
 
 // drawStalls draws the row of stalls.
-func (d *profile) drawStalls(p *profilePage, list []span) {
+func (d *Profile) drawStalls(p *profilePage, list []span) {
 	n := len(p.Boxes)
 	for _, s := range d.stalls {
 		if s.op >= len(list) || list[s.op].begin-list[s.op].from < leastStallWidth {
@@ -240,7 +241,7 @@ func (d *profile) drawStalls(p *profilePage, list []span) {
 		}
 		at := list[s.op]
 		title := fmt.Sprintf(
-			"%s: weights waited for, %s", cmp.Or(d.ops[s.op].Path, programName), secondsText(s.seconds),
+			"%s: weights waited for, %s", cmp.Or(d.ops[s.op].Path, programName), wording.Seconds(s.seconds),
 		)
 		p.Boxes = append(p.Boxes, pageBox{
 			X: at.from, Y: p.RowsHeight, W: at.begin - at.from, H: rowHeight - 1, Class: "stall",
@@ -256,7 +257,7 @@ func (d *profile) drawStalls(p *profilePage, list []span) {
 const moduleHues = 5
 
 // hues gives the outermost modules colours in turns: those in them have the same.
-func (d *profile) hues() map[int32]int {
+func (d *Profile) hues() map[int32]int {
 	hue := make(map[int32]int)
 	n := 0
 	for m := range d.tree.Children(0) {
