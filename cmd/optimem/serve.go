@@ -119,6 +119,7 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	flags.IntVar(&s.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and its share admit)")
 	flags.StringVar(&s.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
 	flags.StringVar(&s.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
+	s.branches = 1 // there is no flag for more here
 	grouped(flags, writingGroup, "max-tokens", "context", "kv", "speculate")
 	s.samplingFlags(cmd)
 	flags.Var(&s.memory, "memory", "bytes on the device for all models together (default: what is free)")
