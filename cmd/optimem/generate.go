@@ -403,7 +403,9 @@ func (f *writingFacts) String() string {
 	if rate := f.perSecond(); rate > 0 {
 		text += ", then " + strconv.FormatFloat(rate, 'f', max(0, 2-int(math.Log10(rate))), 64) + " a second"
 	}
-	text += ", peak " + ascii.FormatSize(f.PeakBytes)
+	if f.PeakBytes > 0 { // over stages others hold the memory
+		text += ", peak " + ascii.FormatSize(f.PeakBytes)
+	}
 	if f.Moved > 0 {
 		text += ", moved " + ascii.FormatSize(f.Moved)
 	}
