@@ -39,7 +39,7 @@ var crowded = map[string]struct {
 	"cmd/optimem": {
 		"every command's flags, text and tables are in one package main",
 		"a package of cmd/optimem/internal for the tables of a plan, its rows, steps and experts",
-		63, 12600,
+		63, 12700,
 	},
 }
 
