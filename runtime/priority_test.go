@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,10 +55,10 @@ func placed(p *optimem.Pool, n int) {
 // poolOrder has calls come while a pass runs, and returns the passes that follow.
 func poolOrder(t *testing.T, join int, waiters []waiter) string {
 	model := stacks(t, 1)[0]
-	var second int
+	var second atomic.Int64
 	start := time.Now()
 	p := newPool(t, optimem.PoolOptions{Memory: 16 << 20})
-	p.SetClock(func() time.Time { return start.Add(time.Duration(second) * time.Second) })
+	p.SetClock(func() time.Time { return start.Add(time.Duration(second.Load()) * time.Second) })
 	begun, hold := make(chan struct{}, 1), make(chan struct{})
 	var passes []string
 	observe := func(e optimem.Event) {
@@ -94,7 +95,7 @@ func poolOrder(t *testing.T, join int, waiters []waiter) string {
 		time.Sleep(time.Millisecond)
 	}
 	for i, w := range waiters {
-		second = w.second // nobody reads the clock now
+		second.Store(int64(w.second))
 		call(w)
 		placed(p, i+1)
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// pullWait is how long a server holds a request for the next item before it answers that there is none.
-const pullWait = 5 * time.Second
+// pullWait is how long a server holds a request for the next item before it answers that there is none, and so how long a
+// worker that stops waits at most until it asks no more.
+var pullWait = 2 * time.Second
 
 // A pullRequest is what asks a consumer for items (ADR-13).
 type pullRequest struct {
@@ -20,9 +21,9 @@ type pullRequest struct {
 	Expires time.Duration `json:"expires,omitempty"`
 }
 
-// pull asks a consumer once and returns what it sends. Unlike Fetch of the client library it loses nothing when ctx is
-// done or the answer is late: what the server sends until it has heard that nobody listens is returned too. Else such
-// an item would go to nobody before the time is over in which this worker may acknowledge it.
+// pull asks a consumer once and returns what it sends. Unlike Fetch of the client library it does not leave when ctx is
+// done, but when the server has ended the request: an item that was on its way then would go to nobody until the time is
+// over in which this worker may acknowledge it.
 func (q *Queue) pull(ctx context.Context, consumer string, r pullRequest) (messages []*nats.Msg, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -37,13 +38,13 @@ func (q *Queue) pull(ctx context.Context, consumer string, r pullRequest) (messa
 	if err := q.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+q.name+"."+consumer, inbox, text); err != nil {
 		return nil, err
 	}
-	wait, cancel := context.WithTimeout(ctx, r.Expires+20*time.Second)
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Expires+20*time.Second)
 	defer cancel()
 	for len(messages) < r.Batch {
 		m, err := sub.NextMsgWithContext(wait)
 		if err != nil {
-			messages, left := drain(sub, messages)
-			if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+			messages, left := drain(sub, messages) // the server is away, or was started anew and knows of no request
+			if errors.Is(err, context.DeadlineExceeded) {
 				err = left
 			}
 			return messages, err

@@ -9,7 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What a server sends to a pull that is cancelled at the same moment is returned, not lost until its time is over.
+func init() { pullWait = 300 * time.Millisecond } // workers of tests stop quickly
+
+// What a server sends to a pull that is cancelled, or ends, at the same moment is returned, not lost until its time is over.
 func TestPullLosesNothing(t *testing.T) {
 	q := connect(t, embedded(t))
 	consumer, err := q.stream.CreateOrUpdateConsumer(t.Context(), jetstream.ConsumerConfig{
@@ -18,17 +20,17 @@ func TestPullLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const rounds = 200
+	const rounds, expires = 200, 20 * time.Millisecond
 	got := 0
 	for i := range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		pulled := make(chan error)
 		go func() {
-			messages, err := q.pull(ctx, "all", pullRequest{Batch: 1, Expires: time.Minute})
+			messages, err := q.pull(ctx, "all", pullRequest{Batch: 1, Expires: expires})
 			got += len(messages)
 			pulled <- err
 		}()
-		time.Sleep(time.Duration(i%10) * 100 * time.Microsecond)
+		time.Sleep(expires + time.Duration(i%20-15)*200*time.Microsecond)
 		if err := q.conn.Publish(q.workSubject("x"), []byte(fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
