@@ -119,10 +119,14 @@ func TestMoves(t *testing.T) {
 	if _, err := pass(plans[1]); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := p.Keep(context.Background(), plans[0]); !ok || err != nil || p.Held().Total() != plans[0].Fixed.Bytes {
-		t.Errorf("kept %v, %v, %d bytes of %d", ok, err, p.Held().Total(), plans[0].Fixed.Bytes)
+	next := plans[0]
+	if next.Keeps(plans[1]).Bytes == 0 { // which weights stay depends on what kernels there are
+		next = plans[2]
 	}
-	if got, err := pass(plans[0]); err != nil || !bytes.Equal(got, want) {
+	if ok, err := p.Keep(context.Background(), next); !ok || err != nil || p.Held().Total() != next.Fixed.Bytes {
+		t.Errorf("kept %v, %v, %d bytes of %d", ok, err, p.Held().Total(), next.Fixed.Bytes)
+	}
+	if got, err := pass(next); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("other bits, or %v", err)
 	}
 }

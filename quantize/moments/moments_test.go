@@ -214,7 +214,7 @@ func TestCalibrated(t *testing.T) {
 					t.Errorf("%s: %+v", l.Module, l)
 				}
 			}
-			little := of(t, text, moments.Options{MemoryBytes: 1 << 20})
+			little := of(t, text, moments.Options{MemoryBytes: 3 << 20})
 			again, _ := quantised(t, scheme, quantize.Options{Calibration: little, ByUse: byUse, MemoryBytes: 128 << 10})
 			same(t, to, again)
 		}
