@@ -30,8 +30,8 @@ type Options struct {
 	MaxTokens int
 }
 
-// An Embedder makes vectors of texts. It may be shared between goroutines, whose texts share passes where they have about the same
-// length. The checkpoint of its model must stay open until it was closed.
+// An Embedder makes vectors of texts. It may be shared between goroutines, whose texts share passes where they have
+// about the same length. The checkpoint of its model must stay open until it was closed.
 type Embedder struct {
 	folder  *Folder
 	opts    Options
@@ -292,7 +292,8 @@ func (e *Embedder) means(ctx context.Context, texts []encoded, give func(text in
 // passTokens is how many tokens go through the model at once, more or less: where weights are paged, they are brought once for them.
 const passTokens = 8192
 
-// A pass is worth so many tokens of padding: what its plan and its ops' beginnings take, or the weights that are brought.
+// A pass is worth so many tokens of padding: what its plan and its ops' beginnings take, or the weights that are
+// brought.
 const (
 	passWorth  = 64
 	pagedWorth = passTokens / 2
@@ -311,11 +312,11 @@ func (e *Embedder) states(ctx context.Context, j *job, give func(text int, vecto
 	return e.wait(ctx, j, give)
 }
 
-// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and passes,
-// each worth so many tokens, are the least for all of them. Texts without tokens have no pass.
+// together is how many of the texts, the longest first, are padded to the length of the first, so that padding and
+// passes, each worth so many tokens, are the least for all of them. Texts without tokens have no pass.
 func (e *Embedder) together(texts []encoded, worth int) int {
-	// Runs of texts of one padded length, from the shortest: least[i] is what the texts from run i on cost, next[i] the run
-	// that the second of their passes begins with.
+	// Runs of texts of one padded length, from the shortest: least[i] is what the texts from run i on cost, next[i] the
+	// run that the second of their passes begins with.
 	var lengths, starts []int
 	end := len(texts)
 	for i, t := range texts {
@@ -343,9 +344,9 @@ func (e *Embedder) together(texts []encoded, worth int) int {
 	return starts[next[0]]
 }
 
-// padded is the least length to which a text of so many tokens is made longer, so that not every length needs a plan of its
-// own. From eight on a vector's bits do not depend on it: what padding adds to sums is exactly nothing, and comes last. Shorter
-// rows may be summed another way.
+// padded is the least length to which a text of so many tokens is made longer, so that not every length needs a plan of
+// its own. From eight on a vector's bits do not depend on it: what padding adds to sums is exactly nothing, and comes
+// last. Shorter rows may be summed another way.
 func (e *Embedder) padded(n int) int {
 	if n == 0 {
 		return 0

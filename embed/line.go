@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A line is the requests that wait for the model. Texts of any of them go through it together where they have about one length:
-// a vector's bits depend on its text, not on what else is in the pass.
+// A line is the requests that wait for the model. Texts of any of them go through it together where they have about one
+// length: a vector's bits depend on its text, not on what else is in the pass.
 type line struct {
 	now func() time.Time
 
@@ -143,8 +143,8 @@ func (e *Embedder) run() {
 	}
 }
 
-// next takes the texts of the next pass: of the first request the longest, and of all requests those that are best padded to its
-// length.
+// next takes the texts of the next pass: of the first request the longest, and of all requests those that are best
+// padded to its length.
 func (e *Embedder) next() (parts []part, length int) {
 	l := &e.line
 	l.mu.Lock()

@@ -95,8 +95,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestPriorities: requests that wait go by their priority, and one of the last before all that came a minute after it, by the
-// test's clock.
+// TestPriorities: requests that wait go by their priority, and one of the last before all that came a minute after it,
+// by the test's clock.
 func TestPriorities(t *testing.T) {
 	e, lengths, begun, free := held(t)
 	start, second := time.Now(), 0

@@ -101,9 +101,9 @@ type beamSearch struct {
 }
 
 // Beam follows several texts at once and returns those that ended, the best first, as many as are followed at most. It
-// takes of a request its prompt, its source, its adapter, its priority, how many tokens there are to be, what ends a text, and which
-// tokens may not follow. Each step is a pass in which every text has the rows that do not lie in whole blocks yet,
-// sixteen at most; other requests share it.
+// takes of a request its prompt, its source, its adapter, its priority, how many tokens there are to be, what ends a
+// text, and which tokens may not follow. Each step is a pass in which every text has the rows that do not lie in whole
+// blocks yet, sixteen at most; other requests share it.
 func (e *Engine) Beam(ctx context.Context, r Request, b Beams) ([]Found, error) {
 	s, err := e.beamSearch(r, b)
 	if err != nil {

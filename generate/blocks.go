@@ -125,8 +125,8 @@ func (b *blocks) admit(s *sequence) bool {
 	return true
 }
 
-// cut returns behind how many of registered blocks that follow each other a sequence can begin: all, unless that needs a
-// state that was not kept, or blocks of windows that are another's by now.
+// cut returns behind how many of registered blocks that follow each other a sequence can begin: all, unless that needs
+// a state that was not kept, or blocks of windows that are another's by now.
 func (b *blocks) cut(table []int) int {
 	if b.states == nil && b.windows == nil {
 		return len(table)
@@ -185,8 +185,8 @@ func (b *blocks) forget(i int) {
 	}
 }
 
-// register makes the blocks of a sequence known that have become full. Where another sequence was there first, its block
-// is the one that is known, also of those that follow.
+// register makes the blocks of a sequence known that have become full. Where another sequence was there first, its
+// block is the one that is known, also of those that follow.
 func (b *blocks) register(s *sequence) {
 	if s.alone {
 		return

@@ -54,8 +54,8 @@ func TestBlocksAreShared(t *testing.T) {
 	}
 }
 
-// TestBlocksOfTwoAtOnce: of two sequences that compute the same beginning at once one's blocks are known, and what follows
-// in the other is found behind them.
+// TestBlocksOfTwoAtOnce: of two sequences that compute the same beginning at once one's blocks are known, and what
+// follows in the other is found behind them.
 func TestBlocksOfTwoAtOnce(t *testing.T) {
 	const n = graph.BlockRows
 	b := newBlocks(20)

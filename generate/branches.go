@@ -9,10 +9,11 @@ import (
 	"github.com/optimem/optimem/models"
 )
 
-// Branches: a pass may verify more than one guess of what follows. Each further one is a branch of the sequence: its rows
-// lie in blocks of their own from the one on that the first guess lies in, of which the beginning is copied, and the row
-// before the guesses is computed again there, so that a row of a branch finds what it would find without the others. The
-// branch that the model's own choice follows furthest gives its blocks to the sequence, and takes the sequence's.
+// Branches: a pass may verify more than one guess of what follows. Each further one is a branch of the sequence: its
+// rows lie in blocks of their own from the one on that the first guess lies in, of which the beginning is copied, and
+// the row before the guesses is computed again there, so that a row of a branch finds what it would find without the
+// others. The branch that the model's own choice follows furthest gives its blocks to the sequence, and takes the
+// sequence's.
 
 // MostBranches is the largest [Options.Branches].
 const MostBranches = 8

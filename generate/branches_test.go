@@ -31,8 +31,8 @@ func branching(i int) generate.Request {
 	return r
 }
 
-// TestBranches: several guesses at once change how many passes a text takes, and no bit of it, in every mode, beside others
-// and with a model that guesses; there are those where one that was not the first is right.
+// TestBranches: several guesses at once change how many passes a text takes, and no bit of it, in every mode, beside
+// others and with a model that guesses; there are those where one that was not the first is right.
 func TestBranches(t *testing.T) {
 	requests := 30
 	if testing.Short() {

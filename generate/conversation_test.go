@@ -45,16 +45,16 @@ func (c *counted) Unchanged() error {
 	return nil
 }
 
-// A folder is a model of random weights, as a folder of Python's transformers would have it, on a disk that counts what is
-// read and has faults.
+// A folder is a model of random weights, as a folder of Python's transformers would have it, on a disk that counts what
+// is read and has faults.
 type folder struct {
 	model *models.Model
 	bytes int64
 
 	mu          sync.Mutex
 	read, reads int64
-	// failAt is the read that fails, counted from the first, and stallAt that which tells stalled and then waits until it may
-	// go on, whoever still wants it; 0 is none. At the read changeAt the file changes.
+	// failAt is the read that fails, counted from the first, and stallAt that which tells stalled and then waits until
+	// it may go on, whoever still wants it; 0 is none. At the read changeAt the file changes.
 	failAt, stallAt, changeAt int64
 	changed                   bool
 	stalled, goOn             chan struct{}
@@ -179,7 +179,8 @@ func converse(t testing.TB, e *generate.Engine, turns int) (text []int) {
 	return text
 }
 
-// TestConversationReads: what stays is read once in a conversation, however its passes change between prompts and writing.
+// TestConversationReads: what stays is read once in a conversation, however its passes change between prompts and
+// writing.
 func TestConversationReads(t *testing.T) {
 	for name, experts := range map[string]int{"dense": 0, "experts": 8} {
 		t.Run(name, func(t *testing.T) {
@@ -262,8 +263,8 @@ func (w *readWatch) change(p *plan.Plan) {
 	w.last = p
 }
 
-// TestResizedConversation: a budget that changes between turns changes no text, and what stays within both budgets is not
-// read again.
+// TestResizedConversation: a budget that changes between turns changes no text, and what stays within both budgets is
+// not read again.
 func TestResizedConversation(t *testing.T) {
 	whole := large(t, 6, 0)
 	resident, err := generate.New(t.Context(), whole.model, generate.Options{Context: 256, Session: runtime.Options{Mode: plan.Resident}})
@@ -353,8 +354,8 @@ func TestResizedChoice(t *testing.T) {
 	}
 }
 
-// TestFaultsOfExperts: whichever read fails while experts are read as they are needed, or whenever the file changes, the
-// request ends with an error that says so, and the next one gives the text that it would have given.
+// TestFaultsOfExperts: whichever read fails while experts are read as they are needed, or whenever the file changes,
+// the request ends with an error that says so, and the next one gives the text that it would have given.
 func TestFaultsOfExperts(t *testing.T) {
 	f, e, want := lentEngine(t)
 	ask := func() ([]int, error) {
@@ -442,8 +443,8 @@ func faultRequest() generate.Request {
 	return generate.Request{Prompt: []int{5, 80, 33, 7, 61}, MaxTokens: 5, End: []int{}}
 }
 
-// TestStalledDisk: a request waits for a disk that stalls, however long that takes; one that is cancelled meanwhile returns
-// though the disk still stalls, and the next one gives its text once the disk goes on.
+// TestStalledDisk: a request waits for a disk that stalls, however long that takes; one that is cancelled meanwhile
+// returns though the disk still stalls, and the next one gives its text once the disk goes on.
 func TestStalledDisk(t *testing.T) {
 	f, e, want := lentEngine(t)
 	for at := int64(1); at < 60; at += 6 {

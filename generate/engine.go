@@ -60,9 +60,9 @@ type Options struct {
 	// Remote, where it is not nil, begins what runs the passes in place of a session of this process: package pipeline.
 	// Session then only plans, nothing is guessed ahead unless Speculate says how far, and nothing can be saved.
 	Remote func(ctx context.Context, m RemoteModel) (Remote, error)
-	// Branches is how many guesses of what follows a pass verifies of each sequence at most, of which the model's own choice
-	// follows one: others than the first are what followed other occurrences of the same tokens. 0 is 1. More take blocks of
-	// their own, which are planned. A model that keeps states, or has layers with a window, has one.
+	// Branches is how many guesses of what follows a pass verifies of each sequence at most, of which the model's own
+	// choice follows one: others than the first are what followed other occurrences of the same tokens. 0 is 1. More
+	// take blocks of their own, which are planned. A model that keeps states, or has layers with a window, has one.
 	Branches int
 }
 
@@ -337,8 +337,8 @@ func (e *Engine) startSession(ctx context.Context, whole *models.Model, steps mo
 }
 
 // largest plans the largest pass, which takes what the engine takes: nothing is found out later. The weights that stay
-// are chosen for prompts and writing together: as many tokens are taken to be written as there are in prompts, in passes
-// of all sequences.
+// are chosen for prompts and writing together: as many tokens are taken to be written as there are in prompts, in
+// passes of all sequences.
 func (e *Engine) largest(ctx context.Context, session *runtime.Session) (*plan.Plan, error) {
 	rows, all := bucket(e.rows), min(bucket(e.opts.Sequences), e.rows)
 	mix := []runtime.PassKind{{Shapes: e.shapes(rows, all), Weight: 1}}

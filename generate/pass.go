@@ -114,7 +114,8 @@ func (e *Engine) enter(s *sequence) {
 	e.waiting = slices.Insert(e.waiting, i, s)
 }
 
-// admit lets waiting requests begin, in the order in which they came and by their priority, as long as there are blocks. A pass has a row for each.
+// admit lets waiting requests begin, in the order in which they came and by their priority, as long as there are
+// blocks. A pass has a row for each.
 func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {

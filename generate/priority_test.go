@@ -27,8 +27,8 @@ func (n *noted) Mask([]uint64) error {
 
 func (n *noted) Accept(int) error { return nil }
 
-// TestPriorities: texts that wait are written by their priority, and one of the last before all that came a minute after it, by
-// the test's clock.
+// TestPriorities: texts that wait are written by their priority, and one of the last before all that came a minute
+// after it, by the test's clock.
 func TestPriorities(t *testing.T) {
 	e := engine(t, generate.Options{Sequences: 1})
 	start, second := time.Now(), 0

@@ -32,9 +32,9 @@ type SavedError struct {
 // Error says it.
 func (e *SavedError) Error() string { return "saved keys and values: " + e.Msg }
 
-// The form: a line that says what it is; the length of the header in four bytes, the lowest first; the header in JSON; the blocks,
-// of each block the rows of every cache in turn, at first of those whose modules see all, then, of the last blocks, which are
-// seen from behind them, of those with a window; the state; the SHA-256 of all before.
+// The form: a line that says what it is; the length of the header in four bytes, the lowest first; the header in JSON;
+// the blocks, of each block the rows of every cache in turn, at first of those whose modules see all, then, of the last
+// blocks, which are seen from behind them, of those with a window; the state; the SHA-256 of all before.
 const savedMagic = "optimem keys and values, 1\n"
 
 // maxSavedHeader bounds a header: two million tokens.
@@ -63,8 +63,8 @@ type keptCache struct {
 	bytes int
 }
 
-// A kept is what an engine's keys and values are: their caches, those of modules with a window of so many positions, and
-// those of states, in order, and the fingerprint of what computes them.
+// A kept is what an engine's keys and values are: their caches, those of modules with a window of so many positions,
+// and those of states, in order, and the fingerprint of what computes them.
 type kept struct {
 	caches, windows, states             []keptCache
 	blockBytes, windowBytes, stateBytes int
@@ -290,8 +290,8 @@ func (k *kept) bytes(block, blocks int) int {
 	return k.blockBytes + k.windowBytes
 }
 
-// copyBlock copies a sequence's block from or to room: what caches of modules that see all have of it, which is left out
-// unless fresh says that it is the sequence's to write, and then, if room has more, what those with a window have.
+// copyBlock copies a sequence's block from or to room: what caches of modules that see all have of it, which is left
+// out unless fresh says that it is the sequence's to write, and then, if room has more, what those with a window have.
 func (e *Engine) copyBlock(
 	ctx context.Context, k *kept, s *sequence, i int, fresh bool, room []byte, how func(context.Context, string, []byte, int64) error,
 ) error {
@@ -521,9 +521,9 @@ const (
 	sampleBytes  = 256
 )
 
-// Fingerprint tells engines apart that write other texts for the same request: by what a step computes, on which kind of
-// device and how, and by some bytes of every weight, which it reads. How much memory, context and room there is does not
-// matter.
+// Fingerprint tells engines apart that write other texts for the same request: by what a step computes, on which kind
+// of device and how, and by some bytes of every weight, which it reads. How much memory, context and room there is does
+// not matter.
 func (e *Engine) Fingerprint(ctx context.Context) (string, error) {
 	g, err := e.model.GraphContext(ctx, e.shapes(1, 1), nil)
 	if err != nil {

@@ -28,10 +28,10 @@ type Heard struct {
 	Seconds, Read float64
 }
 
-// Sound reads a WAV file as the source of a request, of a folder of a model that writes what was spoken: PCM of 8, 16, 24 or
-// 32 bits or floats, of one channel or the mean of two, with as many samples a second as the model takes (16,000). The
-// features are those of transformers' WhisperFeatureExtractor as the folder's preprocessor_config.json describes it. It
-// reads no more of a file than the model does, and takes memory for that alone.
+// Sound reads a WAV file as the source of a request, of a folder of a model that writes what was spoken: PCM of 8, 16,
+// 24 or 32 bits or floats, of one channel or the mean of two, with as many samples a second as the model takes
+// (16,000). The features are those of transformers' WhisperFeatureExtractor as the folder's preprocessor_config.json
+// describes it. It reads no more of a file than the model does, and takes memory for that alone.
 func (t *Text) Sound(r io.Reader) (*Source, Heard, error) {
 	config, file, err := t.soundConfig()
 	if err != nil {

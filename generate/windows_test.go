@@ -42,8 +42,8 @@ func (w *windowWalk) begins() {
 	w.active = append(w.active, s)
 }
 
-// pass is one over some rows of sequences, with guesses where all tokens have been read. Every row finds what its window
-// sees.
+// pass is one over some rows of sequences, with guesses where all tokens have been read. Every row finds what its
+// window sees.
 func (w *windowWalk) pass(rows int) {
 	windows := w.e.blocks.windows
 	for _, s := range w.active {

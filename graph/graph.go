@@ -168,8 +168,8 @@ type Graph struct {
 	// graph: what it is for a call that this graph computes, and what it is afterwards. Where they differ, another graph is the
 	// next call's. "" is what every program begins with.
 	Finds, Leaves string
-	// SourceBytes is host memory that sources of the model's weights take, whichever of them the graph reads: what they keep
-	// of what they computed, and what computing it takes.
+	// SourceBytes is host memory that sources of the model's weights take, whichever of them the graph reads: what they
+	// keep of what they computed, and what computing it takes.
 	SourceBytes int64
 	// Modules maps a module path to its output, for those whose output is a tensor: what a user can look at.
 	Modules map[string]Operand

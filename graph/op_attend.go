@@ -12,8 +12,8 @@ const BlockRows = 16
 // Blocks returns how many blocks so many positions take.
 func Blocks(positions int) int { return (positions + BlockRows - 1) / BlockRows }
 
-// Sees is how many positions a row sees at most where it sees no more than a window's and none before its chunk, 0 where
-// neither is bounded: the attributes of the op attend.
+// Sees is how many positions a row sees at most where it sees no more than a window's and none before its chunk, 0
+// where neither is bounded: the attributes of the op attend.
 func Sees(window, chunk int) int {
 	if window == 0 || chunk == 0 {
 		return max(window, chunk)

@@ -47,8 +47,8 @@ type Handover struct {
 	Name  string
 	DType tensor.DType
 	Shape tensor.Shape
-	// Used says, of a value that crosses the beginning, that the section reads it, Made, of one that crosses the end, that it
-	// is computed here. What is neither only passes by.
+	// Used says, of a value that crosses the beginning, that the section reads it, Made, of one that crosses the end,
+	// that it is computed here. What is neither only passes by.
 	Used, Made bool
 }
 
@@ -321,7 +321,8 @@ func (g *Graph) digest() (sum [sha256.Size]byte) {
 	return sum
 }
 
-// writeAttrs writes attributes in the order of their names. Those of a device's own, which follow from others, are left out.
+// writeAttrs writes attributes in the order of their names. Those of a device's own, which follow from others, are left
+// out.
 func writeAttrs(w io.Writer, a Attrs) {
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		switch v := a[name].(type) {
@@ -343,8 +344,9 @@ type Seam struct {
 	Bytes, WeightBytes int64
 }
 
-// Seams returns the places where a graph can be divided, in order: the first op of each module, of those that begin with the
-// same op the outermost; and how many bytes of weights all ops read. There are none where the graph cannot be divided.
+// Seams returns the places where a graph can be divided, in order: the first op of each module, of those that begin
+// with the same op the outermost; and how many bytes of weights all ops read. There are none where the graph cannot be
+// divided.
 func (g *Graph) Seams() (seams []Seam, weightBytes int64) {
 	if g.divisible() != nil {
 		return nil, 0
@@ -389,7 +391,8 @@ func (g *Graph) Seams() (seams []Seam, weightBytes int64) {
 	return seams, weightBytes
 }
 
-// begins returns the outermost module of a path that no op before belongs to, "" where there is none, and notes them all.
+// begins returns the outermost module of a path that no op before belongs to, "" where there is none, and notes them
+// all.
 func begins(path string, seen map[string]bool) string {
 	first := ""
 	for end := 0; end < len(path); {

@@ -145,8 +145,8 @@ func (m *Model) useAdapters(
 	return all, nil
 }
 
-// stretch makes the factors by which an adapter stretches the rows of a module a weight, whose source computes them once. It
-// reports false where the module's own weight is not one of a file that lies as its numbers do.
+// stretch makes the factors by which an adapter stretches the rows of a module a weight, whose source computes them
+// once. It reports false where the module's own weight is not one of a file that lies as its numbers do.
 func (all adapters) stretch(
 	ckpt *loader.Checkpoint, a *layers.Architecture, rename func(string) string, store *stretch.Store, s lora.Stretched,
 ) bool {

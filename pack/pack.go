@@ -32,7 +32,8 @@ import (
 
 // Options say how copies are made. The zero value is right.
 type Options struct {
-	// Threads is how many goroutines encode, or restore; 0 is one for each processor. The files are the same for any number.
+	// Threads is how many goroutines encode, or restore; 0 is one for each processor. The files are the same for any
+	// number.
 	Threads int
 	// Progress, where it is not nil, is told of the bytes of files of weights as they are done, [Bytes] in all.
 	Progress func(nBytes int64)
@@ -335,8 +336,8 @@ func restoreFile(ctx context.Context, f *file, to *os.File, o Options) (File, er
 	return made, restoreAll(ctx, f.path, original, to, o)
 }
 
-// restoreAll writes the whole of an original, parts of it side by side. Of several errors it returns the one that comes first in the
-// file.
+// restoreAll writes the whole of an original, parts of it side by side. Of several errors it returns the one that comes
+// first in the file.
 func restoreAll(ctx context.Context, path string, original *packed.Source, to *os.File, o Options) error {
 	parts := (original.Size() + readBytes - 1) / readBytes
 	workers := min(int64(cmp.Or(o.Threads, goruntime.GOMAXPROCS(0))), parts)

@@ -13,8 +13,8 @@ import (
 	"github.com/optimem/optimem/pack"
 )
 
-// TestRestoreThreads: an original of several parts comes back byte for byte on any number of threads, with all of its bytes told; a
-// block that is damaged is an error on any number, and leaves nothing.
+// TestRestoreThreads: an original of several parts comes back byte for byte on any number of threads, with all of its
+// bytes told; a block that is damaged is an error on any number, and leaves nothing.
 func TestRestoreThreads(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	weights := make([]byte, 5<<20+12)

@@ -27,9 +27,9 @@ func (g *Pager) allocFixed(p *plan.Plan) (device.Memory, error) {
 	return rooms.AllocRoom(p.Fixed.Bytes, most)
 }
 
-// move makes the arena of what stays that of another plan: what both have is moved within it, and only what is missing is
-// read. It reports false where that cannot be or gains nothing: what is in the arena then is not known, and all is to be
-// brought. After an error there is no arena.
+// move makes the arena of what stays that of another plan: what both have is moved within it, and only what is missing
+// is read. It reports false where that cannot be or gains nothing: what is in the arena then is not known, and all is
+// to be brought. After an error there is no arena.
 func (g *Pager) move(ctx context.Context, from, to *plan.Plan) (moved bool, err error) {
 	rooms, ok := g.dev.(device.RoomAllocator)
 	if !ok || from == nil || g.fixed == nil || g.first != nil || !to.Target.Direct || to.Fixed.Bytes == 0 {

@@ -26,8 +26,8 @@ func (f *guarded) Unchanged() error {
 }
 
 // TestMoves goes between plans that keep other weights: results are the same bits, what both keep is not read again, no
-// more is held than the larger plan takes, and from a read that fails, at whichever place, or a file that has changed, the
-// pass ends with an error behind which the next one is right.
+// more is held than the larger plan takes, and from a read that fails, at whichever place, or a file that has changed,
+// the pass ends with an error behind which the next one is right.
 func TestMoves(t *testing.T) {
 	if !hostmem.CanResize {
 		t.Skip("memory cannot become smaller where it is")

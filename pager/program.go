@@ -198,8 +198,8 @@ func (g *Pager) grow(arena *device.Memory, bytes int64) error {
 	return nil
 }
 
-// bring drops what is on the device and brings the weights that stay, but for those that are there and can be moved. What
-// passes made of buffers is kept aside.
+// bring drops what is on the device and brings the weights that stay, but for those that are there and can be moved.
+// What passes made of buffers is kept aside.
 func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
 	if err := g.save(ctx); err != nil {
 		return err

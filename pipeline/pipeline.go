@@ -1,11 +1,12 @@
-// Package pipeline runs a model that is too large for one machine over several, its stages: each computes a range of the
-// model's groups, and gives what the next range reads to the next stage. What comes out has the bits of one machine.
+// Package pipeline runs a model that is too large for one machine over several, its stages: each computes a range of
+// the model's groups, and gives what the next range reads to the next stage. What comes out has the bits of one
+// machine.
 //
 // A [Stage] serves a model on a machine. A head ([Open]) asks stages what ranges would take there, divides the model,
 // and runs passes; as many may be under way as keep all stages busy. Inputs go from the head to the stages that read
-// them, values from stage to stage, outputs from the stage that computes them to the head, all over TCP, with TLS beyond
-// one host. Both ends of a connection prove that they know a common token. Each length that is read is compared with
-// what the plan says before memory is taken.
+// them, values from stage to stage, outputs from the stage that computes them to the head, all over TCP, with TLS
+// beyond one host. Both ends of a connection prove that they know a common token. Each length that is read is compared
+// with what the plan says before memory is taken.
 //
 // It does not know where models come from, or what their inputs mean.
 //
@@ -51,8 +52,8 @@ type Options struct {
 	Window int
 	// Patience is how long stages may make no progress while passes are under way; 0 is five minutes.
 	Patience time.Duration
-	// LinkBytes is how many bytes go over a link in a second, for the forecast; 0 is 125e6, a gigabit. LinkSeconds is how long
-	// the first of them takes; 0 is what was measured to each stage.
+	// LinkBytes is how many bytes go over a link in a second, for the forecast; 0 is 125e6, a gigabit. LinkSeconds is
+	// how long the first of them takes; 0 is what was measured to each stage.
 	LinkBytes, LinkSeconds float64
 	// Typical are the shapes of a usual pass, for the forecast; nil is those of the largest.
 	Typical map[string]tensor.Shape
@@ -118,7 +119,8 @@ type peer struct {
 // A flight is a pass under way.
 type flight struct {
 	layouts []*layout
-	// results are the outputs that each stage gave, missing how many stages are still to be heard of; heard says which were.
+	// results are the outputs that each stage gave, missing how many stages are still to be heard of; heard says which
+	// were.
 	results [][]byte
 	heard   []bool
 	missing int
@@ -394,8 +396,8 @@ func (p *Pipeline) failed() error {
 	return p.err
 }
 
-// Run computes the model for inputs that are no larger than those of [Open]. The outputs are the caller's. An error of a
-// stage is a [*StageError]; where a stage is gone, all that was under way ends in one.
+// Run computes the model for inputs that are no larger than those of [Open]. The outputs are the caller's. An error of
+// a stage is a [*StageError]; where a stage is gone, all that was under way ends in one.
 func (p *Pipeline) Run(ctx context.Context, in runtime.Values) (runtime.Values, error) {
 	out := make(runtime.Values)
 	if err := p.run(ctx, in, out, true); err != nil {

@@ -148,8 +148,8 @@ func sameBits(got, want runtime.Values) error {
 	return nil
 }
 
-// TestSameBits: models over two and three stages, several passes at once, give the bits of one machine, with stages that
-// keep their weights and stages that bring them for each pass.
+// TestSameBits: models over two and three stages, several passes at once, give the bits of one machine, with stages
+// that keep their weights and stages that bring them for each pass.
 func TestSameBits(t *testing.T) {
 	for _, path := range []string{digits, llama, vit} {
 		for _, stages := range []int{2, 3} {

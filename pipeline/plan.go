@@ -65,8 +65,8 @@ func (e *SlowerError) Error() string {
 	return fmt.Sprintf("a pass is expected to take %.4g s over the stages, and %.4g s on %s alone", e.PassSeconds, e.AloneSeconds, e.Address)
 }
 
-// Divide chooses where a model is divided over machines with so much memory, in order: each gets weights in proportion to
-// its memory, but for a little, by which fewer bytes cross. It returns nil where there are too few places.
+// Divide chooses where a model is divided over machines with so much memory, in order: each gets weights in proportion
+// to its memory, but for a little, by which fewer bytes cross. It returns nil where there are too few places.
 func Divide(seams []graph.Seam, weightBytes int64, memoryBytes []int64) []graph.Seam {
 	if len(memoryBytes) < 2 || len(seams) < len(memoryBytes)-1 {
 		return nil

@@ -71,8 +71,8 @@ func shaped(t testing.TB, address string, latency time.Duration, bytesPerSecond 
 	return listener.Addr().String()
 }
 
-// TestShapedLink: over links that delay and limit the bits are the same, and the hop that was planned with what the link
-// gives counts both.
+// TestShapedLink: over links that delay and limit the bits are the same, and the hop that was planned with what the
+// link gives counts both.
 func TestShapedLink(t *testing.T) {
 	model := open(t, digits)
 	in := inputs(digits, 1)

@@ -19,7 +19,8 @@ import (
 
 // StageOptions say how a stage computes and who may use it. The zero value is for loopback.
 type StageOptions struct {
-	// Session is how its range of the model runs: the memory, which is for all that the stage holds of tensors, the device, ….
+	// Session is how its range of the model runs: the memory, which is for all that the stage holds of tensors, the
+	// device, ….
 	Session runtime.Options
 	// Token is what heads and stages know of each other; nil is none. It is proven and never sent.
 	Token []byte
@@ -247,8 +248,8 @@ func (s *Stage) forecast(ctx context.Context, ask *rangeAsk) (*answer, error) {
 	return said, err
 }
 
-// planned plans a range so that what is under way has room beside it, and returns what it takes. The session's budget is
-// smaller by that afterwards.
+// planned plans a range so that what is under way has room beside it, and returns what it takes. The session's budget
+// is smaller by that afterwards.
 func planned(ctx context.Context, session *runtime.Session, ask *rangeAsk) (*Forecast, error) {
 	var bufferBytes, afterBytes int64
 	if ask.From != "" || ask.To != "" {

@@ -9,16 +9,17 @@ import (
 // togetherRows is how many rows of a weight are quantised together, so that U is read once for all of them.
 const togetherRows = 8
 
-// A feedback quantises rows as GPTQ does (Frantar et al., 2022): column by column, and what a column is off by, the columns that
-// follow make good as far as the inputs allow. Each row is for itself, so that codes do not depend on who shares its work.
+// A feedback quantises rows as GPTQ does (Frantar et al., 2022): column by column, and what a column is off by, the
+// columns that follow make good as far as the inputs allow. Each row is for itself, so that codes do not depend on who
+// shares its work.
 //
 //	for each column k, in order:
 //		code[k] = the code nearest to w[k]
 //		e = (w[k] − what the code stands for) ÷ U[k][k]
 //		for each column j that follows: w[j] −= e · U[k][j]
 //
-// Where columns are in the file's order, the scale of a group is found when its first column's turn comes, for what its numbers
-// have become; where they are not, scales are those of the numbers as they were.
+// Where columns are in the file's order, the scale of a group is found when its first column's turn comes, for what its
+// numbers have become; where they are not, scales are those of the numbers as they were.
 type feedback struct {
 	h     *hessian
 	k     integers

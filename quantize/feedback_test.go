@@ -52,8 +52,8 @@ func madeChunk(s Scheme, dtype tensor.DType) *chunk {
 	return c
 }
 
-// TestGPTQ: codes, scales and errors are those of GPTQ's own loop in Python, and the error of what is computed is less than that of
-// codes that were chosen for themselves.
+// TestGPTQ: codes, scales and errors are those of GPTQ's own loop in Python, and the error of what is computed is less
+// than that of codes that were chosen for themselves.
 func TestGPTQ(t *testing.T) {
 	text, err := os.ReadFile("testdata/gptq.json")
 	if err != nil {
@@ -179,8 +179,8 @@ func TestHessian(t *testing.T) {
 	}
 }
 
-// TestStrangeInputs: inputs that are always nothing, or always the same, are rounded for themselves or damped until there is an
-// inverse; what is no number is an error.
+// TestStrangeInputs: inputs that are always nothing, or always the same, are rounded for themselves or damped until
+// there is an inverse; what is no number is an error.
 func TestStrangeInputs(t *testing.T) {
 	s := Scheme{Kind: "int4", Group: 32}
 	plain := madeChunk(s, tensor.Float32)

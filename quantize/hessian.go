@@ -10,15 +10,16 @@ import (
 	"sync/atomic"
 )
 
-// damping is what GPTQ adds to the squares of all inputs, as a part of their mean: inputs that hardly vary have an inverse then.
+// damping is what GPTQ adds to the squares of all inputs, as a part of their mean: inputs that hardly vary have an
+// inverse then.
 const damping = 0.01
 
-// A hessian is what a layer's squared error is weighed by: the sum of x·xᵀ over its inputs x, from which [hessian.invert] makes
-// what GPTQ needs of its inverse.
+// A hessian is what a layer's squared error is weighed by: the sum of x·xᵀ over its inputs x, from which
+// [hessian.invert] makes what GPTQ needs of its inverse.
 //
 // The matrix has n rows of n numbers. On and above the diagonal is, once it was inverted, the upper triangular U with
-// H⁻¹ = UᵀU; below it stays H itself, whose diagonal is squares. Columns are in order, where that is not nil: column k is the
-// layer's column order[k].
+// H⁻¹ = UᵀU; below it stays H itself, whose diagonal is squares. Columns are in order, where that is not nil: column k
+// is the layer's column order[k].
 type hessian struct {
 	n       int
 	upper   []float64
@@ -26,7 +27,8 @@ type hessian struct {
 	order   []int
 }
 
-// newHessian takes a matrix over. With byUse columns are ordered by their squares, the largest first, which is GPTQ's "act order".
+// newHessian takes a matrix over. With byUse columns are ordered by their squares, the largest first, which is GPTQ's
+// "act order".
 func newHessian(sums []float64, n int, byUse bool) *hessian {
 	h := &hessian{n: n, upper: sums, squares: make([]float64, n)}
 	for i := range n {
@@ -128,8 +130,8 @@ func (h *hessian) invert(ctx context.Context) error {
 // A strip is how many columns, or rows, are computed together, so that what they read is read once for all of them.
 const strip = 32
 
-// factor makes the upper triangular R with H = R·Rᵀ of what is on and above the diagonal, from its last column to its first. It
-// is false where there is none.
+// factor makes the upper triangular R with H = R·Rᵀ of what is on and above the diagonal, from its last column to its
+// first. It is false where there is none.
 func (h *hessian) factor(ctx context.Context) (bool, error) {
 	n := h.n
 	for end := n; end > 0; end -= strip {
@@ -232,8 +234,8 @@ func dot(a, b []float64) float64 {
 	return (s0 + s1) + (s2 + s3)
 }
 
-// addTimes adds a multiple of numbers to others. The conversion keeps compilers from fusing, which would give other bits on other
-// machines.
+// addTimes adds a multiple of numbers to others. The conversion keeps compilers from fusing, which would give other
+// bits on other machines.
 func addTimes(to, x []float64, factor float64) {
 	x = x[:len(to)]
 	for i := range to {

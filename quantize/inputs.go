@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// inputs are those of layers that a calibration knows: their sums are made for as many at a time as memory allows, in the order of
-// the files, and forgotten after the last layer that is given them.
+// inputs are those of layers that a calibration knows: their sums are made for as many at a time as memory allows, in
+// the order of the files, and forgotten after the last layer that is given them.
 type inputs struct {
 	// layers counts those of each input that are still to come.
 	layers map[string]int

@@ -1,12 +1,12 @@
 // Package quantize makes smaller folders of Hugging Face folders: the linear layers of a model's blocks as codes of 4 or 8 bits, in
 // the format of Python's compressed-tensors, which vLLM, transformers and this module read. What it loses it says, for each layer.
 //
-// A scale is chosen for each group of numbers so that the squared error of the numbers is least. With a [Calibration], which knows
-// what layers are given, codes of integers are chosen as GPTQ does, so that the squared error of what a layer computes is small. The
-// same folder gives the same files, whatever memory and threads it is given.
+// A scale is chosen for each group of numbers so that the squared error of the numbers is least. With a [Calibration],
+// which knows what layers are given, codes of integers are chosen as GPTQ does, so that the squared error of what a
+// layer computes is small. The same folder gives the same files, whatever memory and threads it is given.
 //
-// It knows which modules of a model are linear, and how compressed-tensors lays codes out. It does not know what modules compute:
-// package quantize/moments runs models for calibration.
+// It knows which modules of a model are linear, and how compressed-tensors lays codes out. It does not know what
+// modules compute: package quantize/moments runs models for calibration.
 //
 //	scheme, err := quantize.ParseScheme("int4:128")
 //	f, err := quantize.Open(ctx, "Qwen3-4B", quantize.Options{Scheme: scheme}) // defer f.Close()
@@ -38,23 +38,25 @@ type Options struct {
 	Scheme Scheme
 	// Keep are patterns, as [path.Match] has them, of modules that stay as they are, such as "model.layers.0.*".
 	Keep []string
-	// MemoryBytes bounds what is held of weights and their codes at a time; 0 is [DefaultMemoryBytes]. What Calibration holds is
-	// not in it.
+	// MemoryBytes bounds what is held of weights and their codes at a time; 0 is [DefaultMemoryBytes]. What Calibration
+	// holds is not in it.
 	MemoryBytes int64
-	// Calibration, where it is not nil, knows what layers are given. ByUse then has columns in the order of how much they are
-	// given, which is GPTQ's "act order"; groups stay as they are.
+	// Calibration, where it is not nil, knows what layers are given. ByUse then has columns in the order of how much
+	// they are given, which is GPTQ's "act order"; groups stay as they are.
 	Calibration Calibration
 	ByUse       bool
 	// Loader bounds the opening of the folder.
 	Loader loader.Options
 }
 
-// A Calibration knows what the linear layers of a folder's model are given. Layers are named by the tensors of their weights.
+// A Calibration knows what the linear layers of a folder's model are given. Layers are named by the tensors of their
+// weights.
 type Calibration interface {
-	// Input names what a layer is given: layers that are given the same have the same input. It is "" where that is not known.
+	// Input names what a layer is given: layers that are given the same have the same input. It is "" where that is not
+	// known.
 	Input(weight string) string
-	// Sums returns, for as many of the inputs as memory allows, in order and one at least, the sum of x·xᵀ over all that the
-	// layers are given: a matrix, row by row, that is the caller's. Matrices of heldBytes are held meanwhile.
+	// Sums returns, for as many of the inputs as memory allows, in order and one at least, the sum of x·xᵀ over all
+	// that the layers are given: a matrix, row by row, that is the caller's. Matrices of heldBytes are held meanwhile.
 	Sums(ctx context.Context, inputs []string, heldBytes int64) ([][]float64, error)
 }
 

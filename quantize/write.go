@@ -28,8 +28,8 @@ type Report struct {
 	Copied, NotCopied []string
 	// BytesBefore and BytesAfter are those of all tensors.
 	BytesBefore, BytesAfter int64
-	// Error is the relative error of all layers together: see [Layer.Error]; OutputError that of what those that were calibrated
-	// compute.
+	// Error is the relative error of all layers together: see [Layer.Error]; OutputError that of what those that were
+	// calibrated compute.
 	Error, OutputError float64
 }
 
@@ -41,8 +41,8 @@ type Layer struct {
 	BitsPerWeight float64
 	// Error is the root of the squared error of all numbers by that of their squares.
 	Error float64
-	// Calibrated says that codes were chosen by what the layer is given. OutputError is then the root of the squared error of
-	// what it computes of that, by the squares of what it computed before.
+	// Calibrated says that codes were chosen by what the layer is given. OutputError is then the root of the squared
+	// error of what it computes of that, by the squares of what it computed before.
 	Calibrated              bool
 	OutputError             float64
 	BytesBefore, BytesAfter int64

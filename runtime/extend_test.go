@@ -10,7 +10,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestExtend: a session computes the outputs of the graph that Extend returns, and no others; an error of it is the run's.
+// TestExtend: a session computes the outputs of the graph that Extend returns, and no others; an error of it is the
+// run's.
 func TestExtend(t *testing.T) {
 	model, in := build(t, digitsModel, nil), digitsInput(pictures(2))
 	want, err := start(t, model, optimem.Options{}).Run(t.Context(), in)

@@ -78,9 +78,9 @@ func (s *Session) WriteCache(ctx context.Context, name string, src []byte, at in
 }
 
 // Resize changes [Options.Memory] for the passes to come: weights that no longer fit are paged, and those that fit now
-// stay. Where the session holds more than the new budget it is given back at once, but for weights that go on staying. A budget in which what ran last has no
-// plan is a [plan.CapacityError] that names the least, and the session goes on as before. Of several GPUs each has the
-// budget for itself. Resize waits for a pass that runs.
+// stay. Where the session holds more than the new budget it is given back at once, but for weights that go on staying.
+// A budget in which what ran last has no plan is a [plan.CapacityError] that names the least, and the session goes on
+// as before. Of several GPUs each has the budget for itself. Resize waits for a pass that runs.
 func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	if memoryBytes <= 0 {
 		return fmt.Errorf("resize: a budget of %d bytes", memoryBytes)

@@ -21,7 +21,8 @@ type call struct {
 	done chan struct{}
 	over bool
 	err  error
-	// since is when it counts as having come to a pool, and at the turn in which it waits there; the pool's mutex guards at.
+	// since is when it counts as having come to a pool, and at the turn in which it waits there; the pool's mutex
+	// guards at.
 	since time.Time
 	at    *turn
 }

@@ -21,11 +21,11 @@ type PassKind struct {
 	Weight float64
 }
 
-// PlanMix is [Session.Plan] for several kinds of passes that are to come, mixed. It chooses the weights that stay for all
-// of them together, so that the mix takes the least time, as the plans foresee it: the same ones for all kinds, or for
-// each what suits it, where reading what the one before it did not keep takes less. Passes of other shapes keep the same
-// weights as long as they fit. With another budget ([Session.Resize], or less than was given) the choice is made again
-// for the same mix.
+// PlanMix is [Session.Plan] for several kinds of passes that are to come, mixed. It chooses the weights that stay for
+// all of them together, so that the mix takes the least time, as the plans foresee it: the same ones for all kinds, or
+// for each what suits it, where reading what the one before it did not keep takes less. Passes of other shapes keep the
+// same weights as long as they fit. With another budget ([Session.Resize], or less than was given) the choice is made
+// again for the same mix.
 //
 // The plans are those of the kinds, in order.
 func (s *Session) PlanMix(ctx context.Context, mix ...PassKind) ([]*plan.Plan, error) {
@@ -83,8 +83,8 @@ func (s *Session) anchor(ctx context.Context, budgetBytes int64) (*plan.Plan, er
 	return s.lends, nil // what passes of few rows and of many need of experts is to lie in the same slots
 }
 
-// likeApart returns a plan that keeps the weights which one of the kinds of the mix keeps, where each keeps its own: those
-// of the one that keeps most, if they fit. Nil is that none do, or that the program is one of the kinds.
+// likeApart returns a plan that keeps the weights which one of the kinds of the mix keeps, where each keeps its own:
+// those of the one that keeps most, if they fit. Nil is that none do, or that the program is one of the kinds.
 func (s *Session) likeApart(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	if slices.Contains(s.kinds, p) {
 		return nil, nil

@@ -76,9 +76,9 @@ type Options struct {
 	Dump []string
 	// Range is the part of the model that the session computes: see [Session.RunSection]. The zero value is all of it.
 	Range graph.Range
-	// Extend, where it is not nil, is given each graph of the model, with what Dump adds, before it is compiled, and returns the one
-	// that runs: the same with other outputs, and ops that compute them. It must not change the one that it is given. What no
-	// output needs is not computed.
+	// Extend, where it is not nil, is given each graph of the model, with what Dump adds, before it is compiled, and
+	// returns the one that runs: the same with other outputs, and ops that compute them. It must not change the one
+	// that it is given. What no output needs is not computed.
 	Extend func(*graph.Graph) (*graph.Graph, error)
 	// Once says that one run is all that is expected, whose result comes sooner on the CPU if no weight is made into a form that
 	// later runs would compute faster with and if [Auto] keeps none of a large model. More runs can be made all the same, and
@@ -90,9 +90,10 @@ type Options struct {
 	// on a GPU.
 	Exact bool
 	// Precision is what factors of products may be rounded to: "bf16", on a CPU with AMX or AVX512-BF16, or on a GPU in
-	// the modes that leave nothing to the CPU; "tf32", on a GPU of compute capability 8.0 or later in those modes; "int8", on a
-	// CPU, of models with weights that are blocks of integers: inputs of their linears are codes of 8 bits then; "" or "fp32" is nothing narrower than the model's own. Sums are float32 in any case; what a convolution makes may be
-	// rounded too, for another one that reads it. What the device cannot do is an error.
+	// the modes that leave nothing to the CPU; "tf32", on a GPU of compute capability 8.0 or later in those modes;
+	// "int8", on a CPU, of models with weights that are blocks of integers: inputs of their linears are codes of 8 bits
+	// then; "" or "fp32" is nothing narrower than the model's own. Sums are float32 in any case; what a convolution
+	// makes may be rounded too, for another one that reads it. What the device cannot do is an error.
 	Precision string
 	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.
 	Without rewrite.Passes

@@ -46,10 +46,11 @@ func (e *PoolError) Error() string { return fmt.Sprintf("pool: model %q: %s", e.
 //
 // # Who calls what
 //
-// Any number of goroutines call any methods of a pool and its members. Calls of a member wait in one queue with those of
-// the others and go in the order in which they came, those of one member by their priority ([CallOptions]); calls that wait
-// with inputs of the same shapes go together. One that needs more memory than is free waits until passes end, and is overtaken meanwhile by [share.MaxOvertaken] turns at most. A
-// call waits as long as its context allows. Close of a member waits for its pass, Close of the pool for all.
+// Any number of goroutines call any methods of a pool and its members. Calls of a member wait in one queue with those
+// of the others and go in the order in which they came, those of one member by their priority ([CallOptions]); calls
+// that wait with inputs of the same shapes go together. One that needs more memory than is free waits until passes end,
+// and is overtaken meanwhile by [share.MaxOvertaken] turns at most. A call waits as long as its context allows. Close
+// of a member waits for its pass, Close of the pool for all.
 //
 // # Who owns what
 //

@@ -227,8 +227,8 @@ func (m *Member) enqueue(c *call) error {
 	return nil
 }
 
-// place gives a call its place among those that wait. A turn that has as many calls as it may have passes its last one on, where
-// that came later; turns go in the order of their first calls.
+// place gives a call its place among those that wait. A turn that has as many calls as it may have passes its last one
+// on, where that came later; turns go in the order of their first calls.
 func (m *Member) place(of *menu, c *call) {
 	most := m.maxJoin
 	if most == 0 {

@@ -31,8 +31,8 @@ func folderModel(t *testing.T, folder string) *models.Model {
 	return model
 }
 
-// TestPrecisionOfCodes: in the precision int8 logits are near those of float32, and have the same bits in every mode, with any memory and
-// threads, on the CPU and beside it; a model without blocks of integers, and a GPU, refuse it.
+// TestPrecisionOfCodes: in the precision int8 logits are near those of float32, and have the same bits in every mode,
+// with any memory and threads, on the CPU and beside it; a model without blocks of integers, and a GPU, refuse it.
 func TestPrecisionOfCodes(t *testing.T) {
 	const chat = "../generate/testdata/chat"
 	scheme, err := quantize.ParseScheme("int4:32")

@@ -19,9 +19,9 @@ const (
 // PriorityStep is what one step of a priority is worth: who waits so long is as good as who came now a step before it.
 const PriorityStep = 10 * time.Second
 
-// Since returns when a request counts as having come that came then. Requests go in the order of what this returns, so that one of
-// the last priority is overtaken only by those that came within (LastPriority − FirstPriority) × PriorityStep after it,
-// a minute, and nothing waits for good.
+// Since returns when a request counts as having come that came then. Requests go in the order of what this returns, so
+// that one of the last priority is overtaken only by those that came within (LastPriority − FirstPriority) ×
+// PriorityStep after it, a minute, and nothing waits for good.
 func (p Priority) Since(came time.Time) time.Time {
 	if p <= 0 {
 		p = DefaultPriority
@@ -31,8 +31,8 @@ func (p Priority) Since(came time.Time) time.Time {
 
 // CallOptions say how a call of a member of a pool waits. The zero value is right.
 type CallOptions struct {
-	// Priority says which of the member's calls that wait go first. A turn that has begun is not interrupted, and calls of other
-	// members do not count.
+	// Priority says which of the member's calls that wait go first. A turn that has begun is not interrupted, and calls
+	// of other members do not count.
 	Priority Priority
 }
 

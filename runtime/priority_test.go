@@ -21,8 +21,8 @@ type waiter struct {
 
 type waiterName struct{}
 
-// TestPoolPriorities: calls of a model that wait go by their priority, as many in a pass as go together; and one of the last
-// priority goes before all that come a minute after it, by the test's clock.
+// TestPoolPriorities: calls of a model that wait go by their priority, as many in a pass as go together; and one of the
+// last priority goes before all that come a minute after it, by the test's clock.
 func TestPoolPriorities(t *testing.T) {
 	for name, c := range map[string]struct {
 		join    int

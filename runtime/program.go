@@ -144,8 +144,8 @@ func (s *Session) unlearn(err error) bool {
 	return true
 }
 
-// planWithin plans with a budget, 0 for none. Weights that stay do so where the mix of passes has them, or the plan that
-// ran last, if the budget allows it.
+// planWithin plans with a budget, 0 for none. Weights that stay do so where the mix of passes has them, or the plan
+// that ran last, if the budget allows it.
 func (s *Session) planWithin(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
 		return pl, nil

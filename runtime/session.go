@@ -381,8 +381,8 @@ type Metrics struct {
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and
 	// not to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
-	// KeptBytes counts those of weights that stayed when passes went to a plan which wants other weights to stay, too: they
-	// were moved in memory and not read.
+	// KeptBytes counts those of weights that stayed when passes went to a plan which wants other weights to stay, too:
+	// they were moved in memory and not read.
 	KeptBytes int64
 	// ExpertHits is how many experts passes needed that were in memory, ExpertReads how many of those that lie in slots
 	// were read.

@@ -10,8 +10,9 @@ import (
 	"github.com/optimem/optimem/runtime"
 )
 
-// TestOverloadOfTexts: ten times as many texts are asked for as there is memory for answers. Those beyond are refused while not one pass
-// is over, with when to come back; what is held never is more than there is; the others are answered as ever, and nothing stays.
+// TestOverloadOfTexts: ten times as many texts are asked for as there is memory for answers. Those beyond are refused
+// while not one pass is over, with when to come back; what is held never is more than there is; the others are answered
+// as ever, and nothing stays.
 func TestOverloadOfTexts(t *testing.T) {
 	begun, hold := make(chan struct{}), make(chan struct{})
 	free := sync.OnceFunc(func() { close(hold) })

@@ -56,8 +56,8 @@ const (
 	folderInput = "pixel_values"
 )
 
-// folderPictures has a model's input take pictures as its Hugging Face folder says, nil where it says nothing of them. A folder that says
-// what is not done here is opened all the same: its input takes numbers.
+// folderPictures has a model's input take pictures as its Hugging Face folder says, nil where it says nothing of them.
+// A folder that says what is not done here is opened all the same: its input takes numbers.
 func (r *Registry) folderPictures(f found, ports []models.Port) (*pictureInput, error) {
 	if !slices.ContainsFunc(ports, func(p models.Port) bool { return p.Name == folderInput }) {
 		return nil, nil

@@ -319,8 +319,8 @@ func TestPictureSettings(t *testing.T) {
 	}
 }
 
-// TestFolderPictures: a Hugging Face folder's input takes pictures as its preprocessor_config.json says, with what optimem makes of
-// the numbers themselves; one whose processor is not known takes numbers, and says why no pictures.
+// TestFolderPictures: a Hugging Face folder's input takes pictures as its preprocessor_config.json says, with what
+// optimem makes of the numbers themselves; one whose processor is not known takes numbers, and says why no pictures.
 func TestFolderPictures(t *testing.T) {
 	const vit = "../models/testdata/families/hf/tiny_vit"
 	const config = `{"image_processor_type":"ViTImageProcessorFast","size":{"height":8,"width":8},"resample":3,"image_mean":0.5,"image_std":0.25}`

@@ -13,8 +13,8 @@ import (
 	"github.com/optimem/optimem/serve/oip"
 )
 
-// TestPriorities: of the requests that wait for a model the one with the least number goes first, by REST, gRPC and a request
-// that is cut into rows; what is none is refused.
+// TestPriorities: of the requests that wait for a model the one with the least number goes first, by REST, gRPC and a
+// request that is cut into rows; what is none is refused.
 func TestPriorities(t *testing.T) {
 	begun, hold := make(chan struct{}, 1), make(chan struct{})
 	var order []string
@@ -101,7 +101,8 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// TestPriorityOfTexts: what is written and what becomes a vector has the request's priority, and the extension is announced.
+// TestPriorityOfTexts: what is written and what becomes a vector has the request's priority, and the extension is
+// announced.
 func TestPriorityOfTexts(t *testing.T) {
 	r := open(t, directory(t, map[string]string{"chat": chat}), Options{})
 	v, err := r.find("chat", "")

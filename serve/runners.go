@@ -86,8 +86,8 @@ func (r *Registry) newPool() error {
 	return err
 }
 
-// told has a session of a model told of to those who ask with 'optimem top'. started says which session it is, ended that it is none
-// any more.
+// told has a session of a model told of to those who ask with 'optimem top'. started says which session it is, ended
+// that it is none any more.
 func (r *Registry) told(name string, opts *runtime.Options) (started func(*runtime.Session), ended func() error) {
 	if r.opts.Top == nil {
 		return func(*runtime.Session) {}, func() error { return nil }

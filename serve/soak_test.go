@@ -71,8 +71,9 @@ func hostBytes() (n int64) {
 	return n
 }
 
-// TestSoak: mixed requests to tensors and texts, among which reads fail, memory is refused and given back, models are swapped and clients
-// go away. Every answer is right or says what was wrong, and when all is over nothing is left: no request, byte or goroutine.
+// TestSoak: mixed requests to tensors and texts, among which reads fail, memory is refused and given back, models are
+// swapped and clients go away. Every answer is right or says what was wrong, and when all is over nothing is left: no
+// request, byte or goroutine.
 func TestSoak(t *testing.T) {
 	model, fails := flakyDigits(t)
 	goroutines, bytes := goruntime.NumGoroutine(), hostBytes()

@@ -43,8 +43,8 @@ func (s *stats) init() {
 	s.codes = make(map[int]int64)
 }
 
-// waits adds to the requests of a priority that wait or run, and returns how many do, and how many of them go no later than the last
-// that is added.
+// waits adds to the requests of a priority that wait or run, and returns how many do, and how many of them go no later
+// than the last that is added.
 func (s *stats) waits(n int64, of runtime.Priority) (all, first int64) {
 	s.here[of].Add(n)
 	for p := range s.here {

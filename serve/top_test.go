@@ -9,8 +9,8 @@ import (
 	"github.com/optimem/optimem/top"
 )
 
-// TestTopIsTold: who asks a server what goes on is told of the pool, its members, and every session beside it, with what that did;
-// of a model that is closed no more.
+// TestTopIsTold: who asks a server what goes on is told of the pool, its members, and every session beside it, with
+// what that did; of a model that is closed no more.
 func TestTopIsTold(t *testing.T) {
 	server, err := top.Listen(filepath.Join(t.TempDir(), "top.sock"))
 	if err != nil {

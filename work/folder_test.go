@@ -54,8 +54,8 @@ func sharedItems(paths []string) iter.Seq[Item] {
 	}
 }
 
-// TestShared: workers read inputs where they lie, nothing of them is in the store, and outputs are found by the keys that
-// they have anywhere.
+// TestShared: workers read inputs where they lie, nothing of them is in the store, and outputs are found by the keys
+// that they have anywhere.
 func TestShared(t *testing.T) {
 	const n = 12
 	server := embedded(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// pullWait is how long a server holds a request for the next item before it answers that there is none, and so how long a
-// worker that stops waits at most until it asks no more.
+// pullWait is how long a server holds a request for the next item before it answers that there is none, and so how long
+// a worker that stops waits at most until it asks no more.
 var pullWait = 2 * time.Second
 
 // A pullRequest is what asks a consumer for items (ADR-13).
@@ -22,8 +22,8 @@ type pullRequest struct {
 }
 
 // pull asks a consumer once and returns what it sends. Unlike Fetch of the client library it does not leave when ctx is
-// done, but when the server has ended the request: an item that was on its way then would go to nobody until the time is
-// over in which this worker may acknowledge it.
+// done, but when the server has ended the request: an item that was on its way then would go to nobody until the time
+// is over in which this worker may acknowledge it.
 func (q *Queue) pull(ctx context.Context, consumer string, r pullRequest) (messages []*nats.Msg, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {

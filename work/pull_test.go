@@ -11,7 +11,8 @@ import (
 
 func init() { pullWait = 300 * time.Millisecond } // workers of tests stop quickly
 
-// What a server sends to a pull that is cancelled, or ends, at the same moment is returned, not lost until its time is over.
+// What a server sends to a pull that is cancelled, or ends, at the same moment is returned, not lost until its time is
+// over.
 func TestPullLosesNothing(t *testing.T) {
 	q := connect(t, embedded(t))
 	consumer, err := q.stream.CreateOrUpdateConsumer(t.Context(), jetstream.ConsumerConfig{

@@ -58,8 +58,8 @@ type WorkerOptions struct {
 	Stay time.Duration
 	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
 	MaxBytes int64
-	// Shared is a folder that submitters share, from which inputs are read that notes name by their paths there; nil is none, and
-	// such items are left to other workers.
+	// Shared is a folder that submitters share, from which inputs are read that notes name by their paths there; nil is
+	// none, and such items are left to other workers.
 	Shared *os.Root
 	// Ready, where it is not nil, is called when the worker has told of its models and takes items.
 	Ready func()

@@ -17,9 +17,9 @@ import (
 	"github.com/optimem/optimem/generate"
 )
 
-// A journal keeps the answers of a batch that are finished, beside the file that all are to be in, so that a process which
-// was killed need not give them again: an answer depends on the model and the request alone. A line is one answer, under
-// a hash of both, with a checksum: what a kill or a full disk left of the last line is cut off.
+// A journal keeps the answers of a batch that are finished, beside the file that all are to be in, so that a process
+// which was killed need not give them again: an answer depends on the model and the request alone. A line is one
+// answer, under a hash of both, with a checksum: what a kill or a full disk left of the last line is cut off.
 type journal struct {
 	path string
 	mu   sync.Mutex

@@ -50,8 +50,8 @@ func answersOf(t *testing.T, path string) (list []string) {
 	return list
 }
 
-// TestBatchGoesOn: from whatever a run that did not end has left of its journal, the next one goes on, to the same answers:
-// those that are whole are not given again, and what is cut off, damaged or another request's is.
+// TestBatchGoesOn: from whatever a run that did not end has left of its journal, the next one goes on, to the same
+// answers: those that are whole are not given again, and what is cut off, damaged or another request's is.
 func TestBatchGoesOn(t *testing.T) {
 	const prompts = 6
 	in, out := batchOf(t, prompts), filepath.Join(t.TempDir(), "out.jsonl")
@@ -107,8 +107,8 @@ func TestBatchGoesOn(t *testing.T) {
 	}
 }
 
-// TestBatchKilled: a process that is killed amid a batch leaves nothing that looks like its answers, and the same command
-// gives them.
+// TestBatchKilled: a process that is killed amid a batch leaves nothing that looks like its answers, and the same
+// command gives them.
 func TestBatchKilled(t *testing.T) {
 	const prompts = 60
 	in, whole := batchOf(t, prompts), filepath.Join(t.TempDir(), "out.jsonl")

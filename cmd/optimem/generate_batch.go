@@ -176,9 +176,9 @@ func (w *writing) startMany(ctx context.Context, context, sequences int) (*openE
 	}
 }
 
-// bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these are as
-// many as are expected to write the most tokens a second: all rows of a pass share what it brings, while their keys and
-// values take memory of weights that could stay.
+// bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these
+// are as many as are expected to write the most tokens a second: all rows of a pass share what it brings, while their
+// keys and values take memory of weights that could stay.
 func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best int, err error) {
 	best = min(prompts, mostSequences)
 	if prompts <= mostSequences {

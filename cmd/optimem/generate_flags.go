@@ -57,7 +57,8 @@ var kvList = []string{"fp32", "bf16", "fp16", "int8"}
 
 const kvNames = "fp32, bf16, fp16, int8"
 
-// writingPrecisions are those of [precisions] in which a row's bits do not depend on how many rows there are, the default first.
+// writingPrecisions are those of [precisions] in which a row's bits do not depend on how many rows there are, the
+// default first.
 var writingPrecisions = []string{"fp32", "int8"}
 
 // writingFlags defines the flags of all commands that write.

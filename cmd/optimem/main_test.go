@@ -31,8 +31,9 @@ func TestMain(m *testing.M) {
 }
 
 // The scripts are the specification of the command line, one promise each. $FIXTURES is the folder of files that
-// PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs, $MODELS that of models and their code, $PICTURES
-// that of pictures, $CHAT that of a model that answers, $SIMULATED the simulated CUDA driver, which is there under the condition [sim]. There is no other.
+// PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs, $MODELS that of models and
+// their code, $PICTURES that of pictures, $CHAT that of a model that answers, $SIMULATED the simulated CUDA driver,
+// which is there under the condition [sim]. There is no other.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
 	if err != nil {

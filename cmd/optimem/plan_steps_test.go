@@ -71,7 +71,8 @@ func TestPlanText(t *testing.T) {
 	}
 }
 
-// TestPlanWindows: what layers with a window keep does not grow with the context, and plan says so; generate takes as much.
+// TestPlanWindows: what layers with a window keep does not grow with the context, and plan says so; generate takes as
+// much.
 func TestPlanWindows(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "windows")
 	if err := os.CopyFS(dir, os.DirFS(chatModel)); err != nil {

@@ -81,8 +81,8 @@ func TestRunPictures(t *testing.T) {
 	}
 }
 
-// TestFolderSaysHow: a folder's preprocessor_config.json says how a picture becomes numbers where --preprocess does not, and what it says
-// that is not done here is an error.
+// TestFolderSaysHow: a folder's preprocessor_config.json says how a picture becomes numbers where --preprocess does
+// not, and what it says that is not done here is an error.
 func TestFolderSaysHow(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "vit")
 	if err := os.CopyFS(folder, os.DirFS("../../models/testdata/families/hf/tiny_vit")); err != nil {

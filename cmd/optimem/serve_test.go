@@ -191,8 +191,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeTellsTop: a server answers 'optimem top' without being told to, on a socket of its user's, of the pool and its members; who
-// does not say which finds it; and nothing is left when it ends.
+// TestServeTellsTop: a server answers 'optimem top' without being told to, on a socket of its user's, of the pool and
+// its members; who does not say which finds it; and nothing is left when it ends.
 func TestServeTellsTop(t *testing.T) {
 	runs := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", runs)

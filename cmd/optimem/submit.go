@@ -223,8 +223,8 @@ func (s *submitting) items(ctx context.Context) iter.Seq[work.Item] {
 	}
 }
 
-// inShared says where the only input of a file lies in the shared folder, nil where it is not the file as it is, or lies
-// elsewhere.
+// inShared says where the only input of a file lies in the shared folder, nil where it is not the file as it is, or
+// lies elsewhere.
 func (s *submitting) inShared(file string, in runtime.Values) map[string]string {
 	if s.shared == "" || len(in) != 1 || !strings.EqualFold(filepath.Ext(file), ".npy") {
 		return nil

@@ -86,8 +86,8 @@ type scores struct {
 	shape tensor.Shape
 }
 
-// scoresOf finds the product, the scale and the masks that an operand of the softmax before op is made of; nil where it is
-// made of others.
+// scoresOf finds the product, the scale and the masks that an operand of the softmax before op is made of; nil where it
+// is made of others.
 func (w *rewriting) scoresOf(at graph.Operand, op *graph.Op) *scores {
 	s := &scores{scale: 1, sum: -1, shape: op.In[0].Layout.Shape}
 	for s.product == nil {

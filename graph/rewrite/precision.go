@@ -31,9 +31,9 @@ func Narrow(g *graph.Graph, precision string) *graph.Graph {
 	return &h
 }
 
-// NarrowEncoded returns the graph with its linears whose weights are blocks of codes allowed to round their inputs to codes, too, where
-// takes says that the device multiplies those of an encoding: they get attribute "precision", and n is how many they are. Linears
-// with the attribute "exact", and everything else, stay as they are.
+// NarrowEncoded returns the graph with its linears whose weights are blocks of codes allowed to round their inputs to
+// codes, too, where takes says that the device multiplies those of an encoding: they get attribute "precision", and n
+// is how many they are. Linears with the attribute "exact", and everything else, stay as they are.
 func NarrowEncoded(g *graph.Graph, precision string, takes func(encoding string) bool) (narrow *graph.Graph, n int) {
 	h := *g
 	h.Ops = slices.Clone(g.Ops)

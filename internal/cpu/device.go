@@ -26,8 +26,8 @@ var _ device.Device = (*Device)(nil)
 // A Pool shares work among threads. It is here for callers of Compute and Interpret, which know no package below.
 type Pool = ops.Pool
 
-// NewPool returns a pool of the given number of threads; 0 is one for each processor that the process may use. Close ends
-// its goroutines.
+// NewPool returns a pool of the given number of threads; 0 is one for each processor that the process may use. Close
+// ends its goroutines.
 func NewPool(threads int) *Pool { return ops.NewPool(threads) }
 
 // New returns the CPU with the given number of threads, 0 for one a processor, and the ops that it runs.
@@ -289,6 +289,6 @@ func (s *stream) Wait(device.Event)              {}
 func (s *stream) Sync(ctx context.Context) error { return ctx.Err() }
 func (s *stream) Close() error                   { return nil }
 
-// Peak returns the FLOP/s of as many threads that multiply matrices which stay in their first caches, 0 where there are no
-// kernels: see [simd.Peak].
+// Peak returns the FLOP/s of as many threads that multiply matrices which stay in their first caches, 0 where there are
+// no kernels: see [simd.Peak].
 func Peak(threads int) float64 { return simd.Peak(threads) }

@@ -88,8 +88,8 @@ func checkEncodedLinear(t *testing.T, pool *ops.Pool, rng *rand.Rand, e *encoded
 	}
 }
 
-// TestEncodedRows: rows of a product of blocks have the bits that they have beside others, on any number of threads, with sums
-// that are added to, and where blocks end with the memory.
+// TestEncodedRows: rows of a product of blocks have the bits that they have beside others, on any number of threads,
+// with sums that are added to, and where blocks end with the memory.
 func TestEncodedRows(t *testing.T) {
 	const n, most = 83, 8
 	for _, threads := range []int{1, 2, 3, 4} {
@@ -168,7 +168,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// BenchmarkEncodedLinear is rows by 4096 columns of depth 2048; bytes are those of blocks. Beside means it gives the shortest run.
+// BenchmarkEncodedLinear is rows by 4096 columns of depth 2048; bytes are those of blocks. Beside means it gives the
+// shortest run.
 func BenchmarkEncodedLinear(b *testing.B) {
 	pool := ops.NewPool(1)
 	defer pool.Close()

@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
-// A product of few rows reads blocks of codes once, so that writing their numbers for tiles to read takes longer than what tiles
-// do. Codes become numbers in registers then, which are multiplied at once.
+// A product of few rows reads blocks of codes once, so that writing their numbers for tiles to read takes longer than
+// what tiles do. Codes become numbers in registers then, which are multiplied at once.
 
 // takesCodes reports whether a product of few rows by blocks of codes is computed so.
 func (g *gemmCall[T]) takesCodes() bool {
@@ -20,8 +20,9 @@ func (g *gemmCall[T]) takesCodes() bool {
 	return ok && turn != nil && g.set.Turns() && g.set.HasCodes(g.m, roundOf(m.encoding))
 }
 
-// codesStrips returns how many strips of columns a part has then: codes take longer to compute with than to fetch, so that parts are
-// small where there are few, for threads to have the same share. The last columns are in a part with others.
+// codesStrips returns how many strips of columns a part has then: codes take longer to compute with than to fetch, so
+// that parts are small where there are few, for threads to have the same share. The last columns are in a part with
+// others.
 func (g *gemmCall[T]) codesStrips() int {
 	const parts = 16
 	if g.n%stripColumns != 0 {
@@ -74,8 +75,8 @@ func (p *gemmPart[T]) fewCodes() {
 	tasks.Give(room)
 }
 
-// upcomingCodes returns where the blocks are that the next columns begin with, as far as these are done before k, and how far to
-// go on for each four of the depth. Lines of blocks lie one behind the other, and are fetched so.
+// upcomingCodes returns where the blocks are that the next columns begin with, as far as these are done before k, and
+// how far to go on for each four of the depth. Lines of blocks lie one behind the other, and are fetched so.
 func (p *gemmPart[T]) upcomingCodes(k int) (ahead uintptr, jump int) {
 	m := &p.right
 	each := m.line * p.columns

@@ -12,9 +12,10 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// The precision int8 rounds each 32 inputs of a row to codes of 8 bits with a scale of their own, and multiplies them by the codes of
-// the weight: sums of 32 products are exact integers, and only they are scaled and added in float32. A row's result depends on no
-// other row, and is the same with every processor's kernels and on any number of threads ([simd.Set.DotCodes]).
+// The precision int8 rounds each 32 inputs of a row to codes of 8 bits with a scale of their own, and multiplies them
+// by the codes of the weight: sums of 32 products are exact integers, and only they are scaled and added in float32. A
+// row's result depends on no other row, and is the same with every processor's kernels and on any number of threads
+// ([simd.Set.DotCodes]).
 
 // byCodes reports whether attributes of an op have it round its inputs to codes.
 func byCodes(a graph.Attrs) bool { return a.String("precision") == "int8" }

@@ -59,8 +59,8 @@ func (c *codesCase) run(t *testing.T, pool *ops.Pool, e *encoded.Encoding, attrs
 	return out[0].Data
 }
 
-// TestLinearByCodes: a linear in the precision int8 is off by no more than what its inputs' codes and its weight's roundings are; it has
-// the same bits with every processor's kernels, on any number of threads, and for a row alone.
+// TestLinearByCodes: a linear in the precision int8 is off by no more than what its inputs' codes and its weight's
+// roundings are; it has the same bits with every processor's kernels, on any number of threads, and for a row alone.
 func TestLinearByCodes(t *testing.T) {
 	pools, one := poolsOfSets(t, 3), ops.NewPool(1)
 	defer one.Close()
@@ -129,7 +129,8 @@ func (c *codesCase) checkEnding(t *testing.T, plain, ended []byte) {
 	}
 }
 
-// TestRoundCodes: codes are the nearest ones, of two the even one; nothing, what is next to nothing, and what is no number.
+// TestRoundCodes: codes are the nearest ones, of two the even one; nothing, what is next to nothing, and what is no
+// number.
 func TestRoundCodes(t *testing.T) {
 	e, _ := encoded.ByName("Q8_0")
 	x := make([]float32, 5*32)

@@ -2,8 +2,8 @@ package hostmem
 
 import "golang.org/x/sys/unix"
 
-// CanResize says that room which nothing was written to takes no memory, and that memory can go back to the system while the
-// room for it stays.
+// CanResize says that room which nothing was written to takes no memory, and that memory can go back to the system
+// while the room for it stays.
 const CanResize = true
 
 // reserve returns room, which the system does not count before it is written to.
@@ -11,8 +11,8 @@ func reserve(n int) ([]byte, error) {
 	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 }
 
-// discard gives back the memory of whole pages, and reports whether it did. What lies beyond what is still used is not to
-// become huge pages again.
+// discard gives back the memory of whole pages, and reports whether it did. What lies beyond what is still used is not
+// to become huge pages again.
 func discard(b, beyond []byte) bool {
 	if len(beyond) > 0 {
 		_ = unix.Madvise(beyond, unix.MADV_NOHUGEPAGE)

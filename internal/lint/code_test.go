@@ -206,8 +206,8 @@ func checkLength(s *source) []string {
 	return nil
 }
 
-// checkFunctions finds functions that are too long or take too much. Tests are tables and steps, and may be long; functions
-// without a body are assembly.
+// checkFunctions finds functions that are too long or take too much. Tests are tables and steps, and may be long;
+// functions without a body are assembly.
 func checkFunctions(files []*source) []string {
 	var found []string
 	large := make(map[string]bool)

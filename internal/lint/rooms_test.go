@@ -20,8 +20,8 @@ const (
 	maxRoomLines = 8000
 )
 
-// crowded are packages that have outgrown their room: why they did, which package is to take the rest, and how many files
-// and lines they may have until then. These numbers only fall.
+// crowded are packages that have outgrown their room: why they did, which package is to take the rest, and how many
+// files and lines they may have until then. These numbers only fall.
 var crowded = map[string]struct {
 	reason, room string
 	files, lines int

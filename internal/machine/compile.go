@@ -25,8 +25,8 @@ type Compilation struct {
 	Precision string
 	// Mode is that of the plans: the CPU helps a device in [plan.Auto] alone, and has no narrow products beside one.
 	Mode plan.Mode
-	// Range is the part of the graph that is wanted. It is taken out of the whole once that is in its cheapest form, so that
-	// its bits are those that the whole has.
+	// Range is the part of the graph that is wanted. It is taken out of the whole once that is in its cheapest form, so
+	// that its bits are those that the whole has.
 	Range graph.Range
 }
 

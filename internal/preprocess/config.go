@@ -95,9 +95,9 @@ func class(name string) (config, bool) {
 // Classes are the image processors that ParseConfig knows.
 const Classes = "CLIP, Siglip, ViT, DeiT, Bit (DINOv2), ConvNext (ResNet) and DINOv3ViT"
 
-// ParseConfig reads a preprocessor_config.json of a Hugging Face folder. Pictures become the numbers that transformers' image
-// processors make with Pillow, bit for bit; those of DINOv3, which resize numbers with torchvision, to 1e-5. What is wrong or
-// not done here is a [*ConfigError].
+// ParseConfig reads a preprocessor_config.json of a Hugging Face folder. Pictures become the numbers that transformers'
+// image processors make with Pillow, bit for bit; those of DINOv3, which resize numbers with torchvision, to 1e-5. What
+// is wrong or not done here is a [*ConfigError].
 func ParseConfig(text []byte) (Spec, error) {
 	var named config
 	if err := json.Unmarshal(text, &named); err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestProcessors: what a folder's preprocessor_config.json says makes the numbers that transformers' image processors made of the
-// same pictures: the same bits as those with Pillow, and within 1e-5 of DINOv3's, which resizes numbers.
+// TestProcessors: what a folder's preprocessor_config.json says makes the numbers that transformers' image processors
+// made of the same pictures: the same bits as those with Pillow, and within 1e-5 of DINOv3's, which resizes numbers.
 func TestProcessors(t *testing.T) {
 	f, err := os.Open("testdata/processors.json.gz")
 	if err != nil {

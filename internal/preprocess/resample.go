@@ -86,9 +86,9 @@ func (f filter) curves(e extent) []curve {
 	return all
 }
 
-// curve returns the window of a pixel. A picture that shrinks is filtered with the curve stretched accordingly, as Pillow does and
-// torchvision's antialias=True. Conversions to float64 keep products from being fused with sums, which would round otherwise than
-// Pillow.
+// curve returns the window of a pixel. A picture that shrinks is filtered with the curve stretched accordingly, as
+// Pillow does and torchvision's antialias=True. Conversions to float64 keep products from being fused with sums, which
+// would round otherwise than Pillow.
 func (f filter) curve(e extent, i int) curve {
 	scale := float64(e.size) / float64(e.resized)
 	stretch := max(scale, 1)
@@ -223,8 +223,8 @@ func weigh(sums []int32, row []byte, weight int32) {
 	}
 }
 
-// applyEarly is Apply for numbers that are resized: levels become numbers first, as DINOv3's processor has it. They are summed in
-// float64, where torchvision sums float32.
+// applyEarly is Apply for numbers that are resized: levels become numbers first, as DINOv3's processor has it. They are
+// summed in float64, where torchvision sums float32.
 func (s Spec) applyEarly(ctx context.Context, p *Picture, g geometry, dst []float32) error {
 	height, width := g.rows.length, 3*g.columns.length
 	across, down := s.filter.curves(g.columns), s.filter.curves(g.rows)

@@ -17,8 +17,8 @@ type Spec struct {
 	scaled          bool
 	mean, deviation [3]float32
 
-	// What follows is of Hugging Face's image processors, whose crops begin at the rounded down middle: levels are as they are where
-	// raw is set, and else times a factor where that is not 0; early does that before resizing.
+	// What follows is of Hugging Face's image processors, whose crops begin at the rounded down middle: levels are as
+	// they are where raw is set, and else times a factor where that is not 0; early does that before resizing.
 	floored, raw, early bool
 	factor              float64
 }

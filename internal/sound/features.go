@@ -25,8 +25,8 @@ const (
 	maxNumbers = 1 << 24
 )
 
-// Parse reads a configuration of transformers' WhisperFeatureExtractor: preprocessor_config.json, or processor_config.json
-// that has one in it. Another extractor is [ErrUnsupported].
+// Parse reads a configuration of transformers' WhisperFeatureExtractor: preprocessor_config.json, or
+// processor_config.json that has one in it. Another extractor is [ErrUnsupported].
 func Parse(config []byte) (*Spec, error) {
 	type entries struct {
 		Type      string  `json:"feature_extractor_type"`

@@ -263,7 +263,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzWAV: whatever a file has, it is an error or numbers from −1 to 1 where they are whole, and no more than were asked for.
+// FuzzWAV: whatever a file has, it is an error or numbers from −1 to 1 where they are whole, and no more than were
+// asked for.
 func FuzzWAV(f *testing.F) {
 	f.Add(wav(1, 2, 16000, 16, make([]byte, 64)))
 	f.Add(wav(3, 1, 16000, 32, make([]byte, 64)))

@@ -1,6 +1,6 @@
-// Package sound reads recorded sounds and prepares them as models expect them: WAV files, and the features of the Python
-// package transformers' WhisperFeatureExtractor. It does not know models, tensors or devices, and does not resample: a
-// sound of another rate than the preparation's is refused, as there.
+// Package sound reads recorded sounds and prepares them as models expect them: WAV files, and the features of the
+// Python package transformers' WhisperFeatureExtractor. It does not know models, tensors or devices, and does not
+// resample: a sound of another rate than the preparation's is refused, as there.
 //
 //	spec, err := sound.Parse(config)               // preprocessor_config.json
 //	clip, err := sound.ReadWAV(file, spec.Samples)
@@ -56,8 +56,8 @@ type format struct {
 	bytes int
 }
 
-// ReadWAV reads a WAV file, no more than the first most samples of it: PCM of 8, 16, 24 or 32 bits or floats of 32 or 64,
-// of one channel or the mean of two.
+// ReadWAV reads a WAV file, no more than the first most samples of it: PCM of 8, 16, 24 or 32 bits or floats of 32 or
+// 64, of one channel or the mean of two.
 func ReadWAV(r io.Reader, most int) (*Clip, error) {
 	var head [12]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -177,8 +177,9 @@ func (c *change) stretched(t *layers.Trace, m *layers.Module, y, d layers.Tensor
 	return t.Op("add.Tensor", t.Op("add.Tensor", y, more), t.Op("mul.Tensor", t.Op("mul.Tensor", d, stretch), c.scale))
 }
 
-// factors computes in the pass what the rows of W + scale·B·A are stretched by, for weights that do not lie as a matrix of floats
-// does. The length of a row is found without computing it: its square is |W|² + 2·scale·W·(B·A) + scale²·|B·A|².
+// factors computes in the pass what the rows of W + scale·B·A are stretched by, for weights that do not lie as a matrix
+// of floats does. The length of a row is found without computing it: its square is |W|² + 2·scale·W·(B·A) +
+// scale²·|B·A|².
 func (c *change) factors(t *layers.Trace, m *layers.Module) layers.Tensor {
 	w, raw := t.Param(m, "weight"), t.Stored(m, "weight")
 	down, up := t.Weight(c.down, tensor.Float32), t.Weight(c.up, tensor.Float32)

@@ -38,8 +38,9 @@ func planned(t *testing.T, s *optimem.Session, in optimem.Values) *plan.Plan {
 	return p
 }
 
-// TestStretchedWithoutLengths: a pass with DoRA reads every weight of the model for its product alone: the lengths of rows are not
-// computed in it. What keeping them takes is in the plan, with a call without the adapter as well, and in the report of its peak.
+// TestStretchedWithoutLengths: a pass with DoRA reads every weight of the model for its product alone: the lengths of
+// rows are not computed in it. What keeping them takes is in the plan, with a call without the adapter as well, and in
+// the report of its peak.
 func TestStretchedWithoutLengths(t *testing.T) {
 	tried := 0
 	for _, r := range recordedAdapters(t) {
@@ -102,8 +103,8 @@ func (c counted) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return c.Source.ReadAt(ctx, p, off)
 }
 
-// wide is a model of two linear modules of 512 KiB each, and an adapter that stretches both. read counts what is read of the model.
-// strength is the dtype of the lengths that the adapter wants, own says that it has weights of its own.
+// wide is a model of two linear modules of 512 KiB each, and an adapter that stretches both. read counts what is read
+// of the model. strength is the dtype of the lengths that the adapter wants, own says that it has weights of its own.
 func wide(t *testing.T, entries, strength string, own bool) (build func() *models.Model, read *atomic.Int64) {
 	t.Helper()
 	const size, rank = 512, 2
@@ -151,8 +152,9 @@ func wide(t *testing.T, entries, strength string, own bool) (build func() *model
 	}, read
 }
 
-// TestLengthsOnce: the first pass reads a model twice, for the lengths of its rows and for its products, and every further one once,
-// whichever session it is of. Bits are the same in every mode, with the least memory, and with any number of threads.
+// TestLengthsOnce: the first pass reads a model twice, for the lengths of its rows and for its products, and every
+// further one once, whichever session it is of. Bits are the same in every mode, with the least memory, and with any
+// number of threads.
 func TestLengthsOnce(t *testing.T) {
 	build, read := wide(t, `, "use_dora": true`, "float32", false)
 	x := make([]float32, 3*512)
@@ -205,8 +207,8 @@ func TestLengthsOnce(t *testing.T) {
 	}
 }
 
-// TestLeastGrowsByTheAdapter: with DoRA weights are cut by rows as they are without, so that the least memory grows by no more than
-// the adapter's bytes, the lengths that are kept and one result; it is less than one weight takes.
+// TestLeastGrowsByTheAdapter: with DoRA weights are cut by rows as they are without, so that the least memory grows by
+// no more than the adapter's bytes, the lengths that are kept and one result; it is less than one weight takes.
 func TestLeastGrowsByTheAdapter(t *testing.T) {
 	in := optimem.Values{"x": tensor.Of(make([]float32, 512), 1, 512)}
 	least := func(entries string) (least, sources int64) {
@@ -227,8 +229,8 @@ func TestLeastGrowsByTheAdapter(t *testing.T) {
 	t.Logf("alone %d, LoRA %d, DoRA %d with %d for lengths", alone, plain, stretched, kept)
 }
 
-// TestLengthsAheadAndInThePass: lengths that are computed once and those that are computed in a pass stretch rows by the same, also
-// where an adapter has weights of its own in the place of the model's.
+// TestLengthsAheadAndInThePass: lengths that are computed once and those that are computed in a pass stretch rows by
+// the same, also where an adapter has weights of its own in the place of the model's.
 func TestLengthsAheadAndInThePass(t *testing.T) {
 	x := make([]float32, 2*512)
 	for i := range x {

@@ -14,9 +14,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestHalfWeights: weights that are stored in half precision are widened as they are read, also where DoRA wants the lengths of
-// their rows in the pass, as it does where not all of an adapter is half or single precision: nothing that is computed is as large
-// as one of them.
+// TestHalfWeights: weights that are stored in half precision are widened as they are read, also where DoRA wants the
+// lengths of their rows in the pass, as it does where not all of an adapter is half or single precision: nothing that
+// is computed is as large as one of them.
 func TestHalfWeights(t *testing.T) {
 	for _, name := range []string{"llama_dora", "gpt2_dora", "llama_embedding"} {
 		for _, strength := range []string{"bfloat16", "float64"} {
@@ -60,7 +60,8 @@ func halfWeights(t *testing.T, r recorded, inPass bool) {
 	}
 }
 
-// TestLengthsInThePass: where lengths cannot be computed ahead, a pass computes them, and gives the numbers of peft too.
+// TestLengthsInThePass: where lengths cannot be computed ahead, a pass computes them, and gives the numbers of peft
+// too.
 func TestLengthsInThePass(t *testing.T) {
 	for _, name := range []string{"llama_dora", "gpt2_dora"} {
 		r := recordedAdapters(t, name)[0]

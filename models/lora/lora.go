@@ -68,8 +68,8 @@ type Stretched struct {
 	Factors string
 }
 
-// Stretch calls f with every module whose rows the adapter stretches. Where f reports true, the model has the factors as a
-// weight; the others are computed in every pass.
+// Stretch calls f with every module whose rows the adapter stretches. Where f reports true, the model has the factors
+// as a weight; the others are computed in every pass.
 func (a *Adapter) Stretch(f func(Stretched) bool) {
 	for _, path := range slices.Sorted(maps.Keys(a.changes)) {
 		c := a.changes[path]

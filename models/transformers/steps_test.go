@@ -28,8 +28,8 @@ type stepper struct {
 	lengths int
 }
 
-// newStepper returns a stepper whose sequence lies in the blocks given, of a model with room for more. A number of blocks
-// says that windows have so many.
+// newStepper returns a stepper whose sequence lies in the blocks given, of a model with room for more. A number of
+// blocks says that windows have so many.
 func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Options, ring ...int) *stepper {
 	t.Helper()
 	n := graph.Blocks(context)

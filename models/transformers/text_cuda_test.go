@@ -130,8 +130,9 @@ func TestStatesBesideGPU(t *testing.T) {
 	}
 }
 
-// TestWindowsOnGPU: a simulated GPU whose layers with a window keep no more than what it sees gives the numbers that are
-// near those of the CPU where all is kept, though the places of what is behind the window have been written to again.
+// TestWindowsOnGPU: a simulated GPU whose layers with a window keep no more than what it sees gives the numbers that
+// are near those of the CPU where all is kept, though the places of what is behind the window have been written to
+// again.
 func TestWindowsOnGPU(t *testing.T) {
 	forEachWindow(t, func(t *testing.T, model *models.Model) {
 		const context, sees, rows = 120, 24, 7

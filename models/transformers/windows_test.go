@@ -94,8 +94,8 @@ func windowRequest(i, context int) generate.Request {
 	return r
 }
 
-// TestWindowsSameText: what a request gives of a model whose layers see a window and keep no more is, to the bit, what it
-// gives where they keep all, in every mode, for any rows of a pass, requests beside it and guesses.
+// TestWindowsSameText: what a request gives of a model whose layers see a window and keep no more is, to the bit, what
+// it gives where they keep all, in every mode, for any rows of a pass, requests beside it and guesses.
 func TestWindowsSameText(t *testing.T) {
 	requests, context := 8, 400
 	if testing.Short() {
@@ -234,8 +234,8 @@ func TestWindowsShare(t *testing.T) {
 	})
 }
 
-// TestWindowsSaved: a text goes on from a file with the same bits, in an engine whose context is as short as what a window
-// sees, too; a file that is not whole leaves nothing, nor spoils what is there.
+// TestWindowsSaved: a text goes on from a file with the same bits, in an engine whose context is as short as what a
+// window sees, too; a file that is not whole leaves nothing, nor spoils what is there.
 func TestWindowsSaved(t *testing.T) {
 	forEachWindow(t, func(t *testing.T, model *models.Model) {
 		first := recurrentEngine(t, model, generate.Options{Context: 300, Rows: 16})
@@ -331,7 +331,8 @@ func TestWindowsSavedWhole(t *testing.T) {
 	}
 }
 
-// TestWindowsBeams: each text that beams find has the score that the whole forward gives it, however few blocks there are.
+// TestWindowsBeams: each text that beams find has the score that the whole forward gives it, however few blocks there
+// are.
 func TestWindowsBeams(t *testing.T) {
 	forEachWindow(t, func(t *testing.T, model *models.Model) {
 		var want []generate.Found

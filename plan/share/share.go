@@ -40,8 +40,8 @@ type Level struct{ KeepBytes, PassBytes, ReadBytes int64 }
 // # What is checked
 //
 // What all models may hold together is never more than the budget. A turn whose first level does not fit into the
-// budget alone is the caller's to refuse. Turns begin in the order in which they came, where nobody swaps two of a model, but
-// one that has to wait for memory may be overtaken by [MaxOvertaken] others that need less.
+// budget alone is the caller's to refuse. Turns begin in the order in which they came, where nobody swaps two of a
+// model, but one that has to wait for memory may be overtaken by [MaxOvertaken] others that need less.
 type Ledger struct {
 	budgetBytes int64
 	passes      int

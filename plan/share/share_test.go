@@ -548,8 +548,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestSwap: two turns of a model that were swapped begin in each other's place, among those of other models, and who was
-// overtaken is the place.
+// TestSwap: two turns of a model that were swapped begin in each other's place, among those of other models, and who
+// was overtaken is the place.
 func TestSwap(t *testing.T) {
 	l := New(100, 1)
 	m, other := l.Add(), l.Add()

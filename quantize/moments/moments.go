@@ -1,10 +1,13 @@
-// Package moments runs a language model over a text and adds up the second moments of what its linear layers are given: for each
-// input x of a layer x·xᵀ, which is what GPTQ weighs a weight's errors by. It is the calibration of package quantize.
+// Package moments runs a language model over a text and adds up the second moments of what its linear layers are given:
+// for each input x of a layer x·xᵀ, which is what GPTQ weighs a weight's errors by. It is the calibration of package
+// quantize.
 //
-// The products are ops of the model's own graph, so that they are planned, paged and computed as everything else is. A pass computes
-// the moments of as many inputs as memory allows, and of the model only what these need; a text is read once for each such set.
+// The products are ops of the model's own graph, so that they are planned, paged and computed as everything else is. A
+// pass computes the moments of as many inputs as memory allows, and of the model only what these need; a text is read
+// once for each such set.
 //
-// It is a package of its own since it runs models, which quantize does not. It does not know tokenizers, folders or codes.
+// It is a package of its own since it runs models, which quantize does not. It does not know tokenizers, folders or
+// codes.
 //
 //	text, err := moments.Of(model, tokens, moments.Options{})
 //	f, err := quantize.Open(ctx, "Qwen3-4B", quantize.Options{Scheme: scheme, Calibration: text})
@@ -27,11 +30,11 @@ import (
 
 // Options say how a text is read. The zero value is right.
 type Options struct {
-	// Context is how many tokens a window has at most; 0 is [perplexity.DefaultContext], or what the model was made for where
-	// that is less. Windows follow each other.
+	// Context is how many tokens a window has at most; 0 is [perplexity.DefaultContext], or what the model was made for
+	// where that is less. Windows follow each other.
 	Context int
-	// MemoryBytes bounds what the model's session and the moments take together. At most half of it is for moments, unless those
-	// of one input take more. 0 is what a session finds free.
+	// MemoryBytes bounds what the model's session and the moments take together. At most half of it is for moments,
+	// unless those of one input take more. 0 is what a session finds free.
 	MemoryBytes int64
 	// Session is how the session runs: its mode, device, …. Its memory is what MemoryBytes leaves.
 	Session runtime.Options
@@ -45,7 +48,8 @@ type Text struct {
 	tokens []uint32
 	opts   Options
 	length int
-	// inputs are those of the layers, by weights; the name of an input is that of the first weight that is multiplied by it.
+	// inputs are those of the layers, by weights; the name of an input is that of the first weight that is multiplied
+	// by it.
 	inputs map[string]string
 	widths map[string]int
 }
@@ -90,8 +94,8 @@ func Of(model *models.Model, tokens []uint32, opts Options) (*Text, error) {
 // idsInput is the model's input.
 const idsInput = "input_ids"
 
-// linears returns the names of the weights of a graph's linear layers, in order, and the ops in which each is multiplied. A
-// weight that anything else reads, or part of which is read, is left out.
+// linears returns the names of the weights of a graph's linear layers, in order, and the ops in which each is
+// multiplied. A weight that anything else reads, or part of which is read, is left out.
 func linears(g *graph.Graph) ([]string, map[string][]int) {
 	weights := make(map[graph.ValueID]*tensor.Weight) // also of what a weight was widened to
 	for i := range g.Values {
@@ -134,8 +138,8 @@ func (t *Text) Input(weight string) string { return t.inputs[weight] }
 // Each number of a matrix of moments is held as float64, and as float32 in a pass's output and in the plan.
 const sumBytes, passBytes = 8, 4 + 4
 
-// Sums returns the moments of as many of the inputs as memory allows, in order and of one at least, over all of the text. A pass's
-// sums are of float32, those over passes of float64.
+// Sums returns the moments of as many of the inputs as memory allows, in order and of one at least, over all of the
+// text. A pass's sums are of float32, those over passes of float64.
 func (t *Text) Sums(ctx context.Context, inputs []string, heldBytes int64) (sums [][]float64, err error) {
 	budget := t.opts.MemoryBytes - heldBytes
 	session := t.opts.Session
@@ -236,8 +240,8 @@ func add(ctx context.Context, sum []float64, numbers []float32) error {
 // outputName is what an input's moments are called in a graph.
 func outputName(input string) string { return "moments:" + input }
 
-// extended returns the graph whose outputs are the moments of inputs, and no others. They are computed just before the first layer
-// that is given them, so that no input waits for the end.
+// extended returns the graph whose outputs are the moments of inputs, and no others. They are computed just before the
+// first layer that is given them, so that no input waits for the end.
 func extended(g *graph.Graph, inputs []string) (*graph.Graph, error) {
 	wide := *g
 	wide.Values, wide.Ops, wide.Outputs, wide.Updates = slices.Clip(g.Values), slices.Clip(g.Ops), nil, nil

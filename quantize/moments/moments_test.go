@@ -71,7 +71,8 @@ func of(t *testing.T, tokens []uint32, opts moments.Options) *moments.Text {
 
 const layer = "model.layers.1."
 
-// TestSums: moments are those of what a module gives, which --dump shows, whatever the mode, the windows' number and the memory.
+// TestSums: moments are those of what a module gives, which --dump shows, whatever the mode, the windows' number and
+// the memory.
 func TestSums(t *testing.T) {
 	tokens := said(t, lands[:3]...)
 	const window = 24
@@ -136,7 +137,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestSets: as many inputs are summed at a time as memory allows, one at least, and less than one is an error that says so.
+// TestSets: as many inputs are summed at a time as memory allows, one at least, and less than one is an error that says
+// so.
 func TestSets(t *testing.T) {
 	text := of(t, said(t, lands[0]), moments.Options{MemoryBytes: 1 << 20})
 	inputs := []string{text.Input(layer + "self_attn.q_proj.weight"), text.Input(layer + "mlp.up_proj.weight"), text.Input(layer + "mlp.down_proj.weight")}
@@ -183,8 +185,8 @@ func quantised(t *testing.T, scheme quantize.Scheme, opts quantize.Options) (str
 	return to, report
 }
 
-// TestCalibrated: codes that were chosen with a text foresee another one better than codes that were not, with what layers compute
-// nearer to what they did; the same text gives the same files, whatever the memory.
+// TestCalibrated: codes that were chosen with a text foresee another one better than codes that were not, with what
+// layers compute nearer to what they did; the same text gives the same files, whatever the memory.
 func TestCalibrated(t *testing.T) {
 	text := said(t, lands[:5]...)
 	foreseen := func(folder string) float64 {

@@ -6,19 +6,19 @@ import (
 	"github.com/optimem/optimem/generate"
 )
 
-// What a token of an answer takes, more or less: in the engine's queue, in the sequence, the result and the pieces, which grow by
-// doubling.
+// What a token of an answer takes, more or less: in the engine's queue, in the sequence, the result and the pieces,
+// which grow by doubling.
 const writtenBytes = 128
 
-// What a byte of text takes in an answer that is made as a whole: in pieces, in the content, which grows by doubling, in the string, and
-// escaped in JSON, which is written once and copied.
+// What a byte of text takes in an answer that is made as a whole: in pieces, in the content, which grows by doubling,
+// in the string, and escaped in JSON, which is written once and copied.
 const textCopies = 12
 
 // usualBytes is how many bytes of text a token is reserved for. What takes more is reserved as it comes.
 const usualBytes = 8
 
-// What is told of a token with its likelihood, and of each of its rivals, besides its bytes: as it was written and twice copied, as an
-// object, and in JSON, with what each byte takes of it.
+// What is told of a token with its likelihood, and of each of its rivals, besides its bytes: as it was written and
+// twice copied, as an object, and in JSON, with what each byte takes of it.
 const (
 	likelyBytes = 160
 	rivalBytes  = 16
@@ -35,8 +35,8 @@ type room struct {
 	left int64
 }
 
-// newRoom reserves what the answers to requests take, of which each token comes with its likelihood and so many rivals where top is not
-// below 0. Those of a stream are sent as they come. The caller frees it, also of an error.
+// newRoom reserves what the answers to requests take, of which each token comes with its likelihood and so many rivals
+// where top is not below 0. Those of a stream are sent as they come. The caller frees it, also of an error.
 func (h *Handler) newRoom(ctx context.Context, w Writer, requests []generate.TextRequest, top int, stream bool) (*room, error) {
 	m := &room{reserve: h.opts.Reserve, ctx: ctx}
 	if m.reserve == nil {

@@ -69,8 +69,8 @@ func (w *talkative) Pieces(
 	return result, nil
 }
 
-// TestAnswersAreReserved: what an answer takes is reserved before it is written, at least thrice what is sent; one for which there is no
-// room is not begun, and one that turns out longer than was thought ends; nothing stays reserved.
+// TestAnswersAreReserved: what an answer takes is reserved before it is written, at least thrice what is sent; one for
+// which there is no room is not begun, and one that turns out longer than was thought ends; nothing stays reserved.
 func TestAnswersAreReserved(t *testing.T) {
 	const chat, completion, embeddings = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 	hello := `"model":"tiny","messages":[{"role":"user","content":"Hello!"}],"temperature":0`

@@ -32,8 +32,8 @@ type Options struct {
 	// KeepAlive is how long a stream is silent before a comment is sent, so that nobody on the way takes it for dead; 0 is 15
 	// seconds.
 	KeepAlive time.Duration
-	// Reserve, where it is not nil, reserves the memory of an answer before it is made, and for one that turns out to take more while it
-	// is; release gives it back. Its errors are answered as those of [Models] are.
+	// Reserve, where it is not nil, reserves the memory of an answer before it is made, and for one that turns out to
+	// take more while it is; release gives it back. Its errors are answered as those of [Models] are.
 	Reserve func(ctx context.Context, bytes int64) (release func(), err error)
 	// Logger takes what went wrong inside, which is not told to clients; nil drops it.
 	Logger *slog.Logger

@@ -86,8 +86,8 @@ func (p *percentFormat) has(some string) bool {
 	return p.at < len(p.text) && strings.IndexByte(some, p.text[p.at]) >= 0
 }
 
-// conversion reads a conversion behind its %, up to the letter, and returns that with the value and how it is laid out. There
-// is no value for %%.
+// conversion reads a conversion behind its %, up to the letter, and returns that with the value and how it is laid out.
+// There is no value for %%.
 func (p *percentFormat) conversion() (verb byte, v any, l layout, err error) {
 	l = layout{precision: -1, percentSign: true, align: '>', fill: " "}
 	hasKey := p.has("(")

@@ -1,4 +1,5 @@
-// Package axes has the kernels that walk the dimensions of a value: reductions, running sums, softmax, norms and sorting.
+// Package axes has the kernels that walk the dimensions of a value: reductions, running sums, softmax, norms and
+// sorting.
 //
 // It knows operands and threads (package ops). It does not know devices, matrices or images.
 //

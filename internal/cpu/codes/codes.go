@@ -1,5 +1,5 @@
-// Package codes makes codes of 8 bits with scales of what products of integers are of: a weight's blocks, of the encodings whose codes
-// are integers, and inputs.
+// Package codes makes codes of 8 bits with scales of what products of integers are of: a weight's blocks, of the
+// encodings whose codes are integers, and inputs.
 //
 // It knows what blocks mean, and how numbers are rounded. It does not know ops, threads or how codes are multiplied
 // ([simd.Set.DotCodes]).
@@ -19,8 +19,8 @@ import (
 	"github.com/optimem/optimem/tensor/encoded"
 )
 
-// An Expansion writes the codes of a line's blocks, n bytes each, one after the other, as codes with signs of 32 numbers each with
-// their scale and their minimum:
+// An Expansion writes the codes of a line's blocks, n bytes each, one after the other, as codes with signs of 32
+// numbers each with their scale and their minimum:
 //
 //	number ≈ scale · code + minimum
 //
@@ -66,8 +66,8 @@ func makeExpansions() map[string]Expansion {
 // Of returns the expansion of an encoding's blocks, nil where it has none.
 func Of(encoding string) Expansion { return expansions[encoding] }
 
-// Round rounds numbers to codes from −127 to 127, halves to even ones, with a scale for each 32, and the codes' sum times the
-// scale. Where one of 32 is no finite number, the scale is none.
+// Round rounds numbers to codes from −127 to 127, halves to even ones, with a scale for each 32, and the codes' sum
+// times the scale. Where one of 32 is no finite number, the scale is none.
 func Round(x []float32, to *simd.Codes) {
 	for b := range to.Scales {
 		x, codes := x[b*simd.CodeBlock:][:simd.CodeBlock], to.Codes[b*simd.CodeBlock:][:simd.CodeBlock]

@@ -1,5 +1,5 @@
-// Package elementwise has the kernels of which each element of the result depends on the elements at its place, one by one
-// or in chains, and those that make, convert and copy values.
+// Package elementwise has the kernels of which each element of the result depends on the elements at its place, one by
+// one or in chains, and those that make, convert and copy values.
 //
 // It knows operands and threads (package ops). It does not know devices, matrices or images.
 //

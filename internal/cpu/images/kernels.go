@@ -1,6 +1,7 @@
 // Package images has the kernels over planes of pixels: pooling, resampling, and what detection models do with regions.
 //
-// It knows operands and threads (package ops). It does not know devices; convolutions are products and belong to package cpu.
+// It knows operands and threads (package ops). It does not know devices; convolutions are products and belong to
+// package cpu.
 //
 //	for _, kernels := range images.Kernels { // by kind: "max_pool", "resample", "roi_align" …
 //		maps.Copy(all, kernels)

@@ -1,11 +1,11 @@
 package kernel
 
-// CodeBlock is how many codes have a scale in common in [DotCodes]. Its sums are kept apart in CodeLanes: lane i has those of the
-// codes 4i to 4i+3 of all blocks.
+// CodeBlock is how many codes have a scale in common in [DotCodes]. Its sums are kept apart in CodeLanes: lane i has
+// those of the codes 4i to 4i+3 of all blocks.
 const CodeBlock, CodeLanes = 32, 8
 
-// Codes are blocks of CodeBlock codes of 8 bits, each with a scale and with what is added: of a weight's block its minimum, of an
-// input's its codes' sum times its scale.
+// Codes are blocks of CodeBlock codes of 8 bits, each with a scale and with what is added: of a weight's block its
+// minimum, of an input's its codes' sum times its scale.
 type Codes struct {
 	Codes         []int8
 	Scales, Extra []float32
@@ -52,8 +52,8 @@ func dotCodes(wc []int8, ws, wm []float32, xc []int8, xs, xt []float32, sums *[C
 	}
 }
 
-// Nibbles looks codes of half a byte up. A group has pieces of 16 bytes, the low halves of all its bytes before the high ones; groups
-// lie stride bytes apart, and their codes one behind the other.
+// Nibbles looks codes of half a byte up. A group has pieces of 16 bytes, the low halves of all its bytes before the
+// high ones; groups lie stride bytes apart, and their codes one behind the other.
 func (s *Set) Nibbles(groups, pieces int, src []byte, stride int, table *[16]int8, dst []int8) {
 	if groups == 0 || pieces == 0 {
 		return

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestDotCodes: every processor's products of codes have the bits of Go's, which are those of the sum to within its rounding.
+// TestDotCodes: every processor's products of codes have the bits of Go's, which are those of the sum to within its
+// rounding.
 func TestDotCodes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	codes := func(blocks int, least int) *Codes {

@@ -100,8 +100,9 @@ func (s *Set) Turn(t *Turn) {
 // HeadsRoom is room for the heads of a step.
 const HeadsRoom = 4 * TurnedLines
 
-// Heads writes two halves, which lie side by side in each of TurnedLines lines, as float32: dst[step·TurnedLines + line] and, apart
-// elements further, the second ones, step bytes from one to the next. room is HeadsRoom bytes for each step.
+// Heads writes two halves, which lie side by side in each of TurnedLines lines, as float32: dst[step·TurnedLines +
+// line] and, apart elements further, the second ones, step bytes from one to the next. room is HeadsRoom bytes for each
+// step.
 func (s *Set) Heads(steps int, src []byte, stride, step int, room []byte, dst []float32, apart int) {
 	if steps == 0 {
 		return
@@ -114,8 +115,8 @@ func (s *Set) Heads(steps int, src []byte, stride, step int, room []byte, dst []
 // GroupsK is how many groups a block of Q4_K or Q5_K has.
 const GroupsK = 8
 
-// ScalesK writes the scales of the groups of one block of Q4_K or Q5_K of each of TurnedLines lines, scales[group·TurnedLines + line],
-// and what their minima add. room is for HeadsRoom bytes four times.
+// ScalesK writes the scales of the groups of one block of Q4_K or Q5_K of each of TurnedLines lines,
+// scales[group·TurnedLines + line], and what their minima add. room is for HeadsRoom bytes four times.
 func (s *Set) ScalesK(src []byte, stride int, room []byte, scales, minima []float32) {
 	_, _ = src[(TurnedLines-1)*stride+15], room[4*HeadsRoom-1]
 	_, _ = scales[GroupsK*TurnedLines-1], minima[GroupsK*TurnedLines-1]
@@ -139,8 +140,8 @@ func (s *Set) ExpandQ6K(lines int, src []byte, stride int, dst []byte) {
 	s.encoded.expandQ6K(lines, &src[0], stride, &dst[0])
 }
 
-// ExpandQ50 writes the codes of blocks of Q5_0 or Q5_1 of each of some lines, less zero, lines Expanded codes apart. Blocks are size
-// bytes apart; src begins with the fifth bits of the first one, which its half bytes follow.
+// ExpandQ50 writes the codes of blocks of Q5_0 or Q5_1 of each of some lines, less zero, lines Expanded codes apart.
+// Blocks are size bytes apart; src begins with the fifth bits of the first one, which its half bytes follow.
 func (s *Set) ExpandQ50(lines, blocks int, src []byte, stride, size, zero int, dst []byte) {
 	_, _ = src[(lines-1)*stride+(blocks-1)*size+19], dst[(lines-1)*Expanded+32*blocks-1]
 	s.encoded.expandQ50(lines, blocks, &src[0], stride, size, zero, &dst[0])

@@ -40,9 +40,9 @@ func (s *Set) HasCodes(rows int, round Element) bool {
 // CodesTurns is how many Turns the columns of Codes are: those of a Turn are TurnedLines.
 func (s *Set) CodesTurns() int { return s.Columns / TurnedLines }
 
-// Words writes the codes of a [Turn], instead of its numbers, as words for Codes: four bytes of each line side by side, those of
-// each TurnedLines lines where they are among CodesTurns Turns. room is for bytes of codes, 256 for each line, where a set does not
-// take half bytes; words says how the codes lie then.
+// Words writes the codes of a [Turn], instead of its numbers, as words for Codes: four bytes of each line side by side,
+// those of each TurnedLines lines where they are among CodesTurns Turns. room is for bytes of codes, 256 for each line,
+// where a set does not take half bytes; words says how the codes lie then.
 func (s *Set) Words(t *Turn, nth int, dst, room []byte) {
 	w := &s.word
 	if t.Table != nil && len(w.nibbles) == 0 {
@@ -64,10 +64,10 @@ func (s *Set) Words(t *Turn, nth int, dst, room []byte) {
 	w.words(t.Steps, t.Pieces, &t.Src[0], t.Stride, t.Gap, &dst[0], ldd)
 }
 
-// Codes is Multiply for few rows and Columns columns of codes as words, which [Set.Words] wrote for each of turns. Those say what
-// the numbers are; they differ in Scales and Minima alone. A scale times a code must be exact where there are minima. For
-// each four of the depth memory from ahead on, jump bytes further each time, is fetched into the second cache. It gives the bits
-// that Multiply does for the numbers that [Set.Turn] writes.
+// Codes is Multiply for few rows and Columns columns of codes as words, which [Set.Words] wrote for each of turns.
+// Those say what the numbers are; they differ in Scales and Minima alone. A scale times a code must be exact where
+// there are minima. For each four of the depth memory from ahead on, jump bytes further each time, is fetched into the
+// second cache. It gives the bits that Multiply does for the numbers that [Set.Turn] writes.
 func (s *Set) Codes(
 	rows int, turns []*Turn, words []byte, a []float32, lda int, c []float32, ldc int, mode Mode, bias []float32,
 	ahead uintptr, jump int,

@@ -43,8 +43,8 @@ func (a *Along) Each(from, to int, body func(line, first int)) {
 	})
 }
 
-// DoLines does a task whose parts are lines, in parts that have at least about grain elements. Lines of nothing are left
-// out.
+// DoLines does a task whose parts are lines, in parts that have at least about grain elements. Lines of nothing are
+// left out.
 func DoLines[T any, P interface {
 	*T
 	Task

@@ -1,8 +1,8 @@
-// Package ops has what kernels of ops are written with: operands as views of memory, calls, what a kernel tells of itself,
-// the threads that share its work, and ways through strided memory.
+// Package ops has what kernels of ops are written with: operands as views of memory, calls, what a kernel tells of
+// itself, the threads that share its work, and ways through strided memory.
 //
-// It knows operands. It does not know which ops there are, nor devices: families of ops have packages beside it, and package
-// cpu puts them together.
+// It knows operands. It does not know which ops there are, nor devices: families of ops have packages beside it, and
+// package cpu puts them together.
 //
 //	var kernels = map[graph.Kind]ops.Kernel{"negate": {Run: func(c *ops.Call) error {
 //		x, y := ops.Row[float32](c.In[0]), ops.Row[float32](c.Out[0])
@@ -125,8 +125,8 @@ func OverAny(in, _ []graph.Spec, _ graph.Attrs) []int {
 	return all
 }
 
-// OverFirst is the InPlace of kernels that read each row, plane or element of the first operand for the last time before
-// they write what takes its place.
+// OverFirst is the InPlace of kernels that read each row, plane or element of the first operand for the last time
+// before they write what takes its place.
 func OverFirst([]graph.Spec, []graph.Spec, graph.Attrs) []int { return []int{0} }
 
 // Take returns why given operands cannot be computed.

@@ -16,8 +16,8 @@ import (
 const (
 	// workers compute at a time. The number is the same on every host, and so is what they take.
 	workers = 4
-	// chunkBytes are read at a time at most, a part of a weight at least, so that for a small one it takes little, or one row
-	// where that is more.
+	// chunkBytes are read at a time at most, a part of a weight at least, so that for a small one it takes little, or
+	// one row where that is more.
 	chunkBytes, chunks = 256 << 10, 16
 	// lanes is what lengths of rows are filled up to multiples of, with zeros: the depths that kernels take.
 	lanes = 16
@@ -124,7 +124,8 @@ func (c *computation) divide(b []byte) {
 	}
 }
 
-// carve returns the first elements of memory that is aligned for them, and the rest of it, from where vectors may begin.
+// carve returns the first elements of memory that is aligned for them, and the rest of it, from where vectors may
+// begin.
 func carve[T tensor.Element](b []byte, n int, d tensor.DType) ([]T, []byte) {
 	part, err := tensor.Slice[T](&tensor.Tensor{DType: d, Layout: tensor.Contiguous(n), Data: b})
 	if err != nil {
@@ -249,8 +250,8 @@ func share(n, step int, f func(worker, from, to int)) {
 	wait.Wait()
 }
 
-// rows computes the squares of the lengths of some rows: |w|² + 2·scale·(w·Aᵀ)·b + scale²·b·(A·Aᵀ)·b, with w and b those of W
-// and of B. No row of B·A is computed.
+// rows computes the squares of the lengths of some rows: |w|² + 2·scale·(w·Aᵀ)·b + scale²·b·(A·Aᵀ)·b, with w and b
+// those of W and of B. No row of B·A is computed.
 func (c *computation) rows(first, n int, raw []byte) {
 	size := c.parts.Weight.DType.Size()
 	share(n, kernel.DotRows, func(worker, from, to int) {

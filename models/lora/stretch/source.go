@@ -1,6 +1,6 @@
-// Package stretch has the factors by which DoRA stretches the rows of weights, as sources: a row of W + scale·B·A gets the
-// length that the adapter says, so that its factor is that length over its own. They depend on the adapter and on the weight
-// alone, so they are computed when they are first read, and kept.
+// Package stretch has the factors by which DoRA stretches the rows of weights, as sources: a row of W + scale·B·A gets
+// the length that the adapter says, so that its factor is that length over its own. They depend on the adapter and on
+// the weight alone, so they are computed when they are first read, and kept.
 //
 // It knows numbers and where they lie. It does not know modules, names or who reads.
 //
@@ -45,8 +45,8 @@ func (s *Store) Bytes() int64 { return s.keptBytes + s.atMost }
 // mostRank bounds ranks: of higher ones the products of B's rows would cost more than those of W's.
 const mostRank = 1024
 
-// Add returns the source of the factors of some weights, false where one of them does not lie as a matrix of floats does, or has
-// another shape than it must. All are to be added before the first is read.
+// Add returns the source of the factors of some weights, false where one of them does not lie as a matrix of floats
+// does, or has another shape than it must. All are to be added before the first is read.
 func (s *Store) Add(p Parts) (*Source, bool) {
 	ok := len(p.Up.Layout.Shape) == 2 && len(p.Down.Layout.Shape) == 2 && len(p.Strength.Layout.Shape) == 1
 	if !ok {

@@ -149,8 +149,8 @@ func read(t *testing.T, s *Source) []float32 {
 	return factors
 }
 
-// TestFactors: the factors are those of W + scale·B·A computed in float64, of all dtypes and both ways round, for sizes that no
-// vector divides and for rows that take several reads.
+// TestFactors: the factors are those of W + scale·B·A computed in float64, of all dtypes and both ways round, for sizes
+// that no vector divides and for rows that take several reads.
 func TestFactors(t *testing.T) {
 	for _, size := range [][3]int{{53, 37, 5}, {8, 64, 4}, {1, 1, 1}, {3, 5, 9}, {70, 4000, 17}, {600, 300, 2}, {2, 90000, 1}} {
 		for _, dtype := range []tensor.DType{tensor.Float32, tensor.Float16, tensor.BFloat16} {
@@ -168,7 +168,8 @@ func TestFactors(t *testing.T) {
 	}
 }
 
-// TestComputedOnce: however many read, and whichever parts, every byte of a weight is read once, and all get the same bits.
+// TestComputedOnce: however many read, and whichever parts, every byte of a weight is read once, and all get the same
+// bits.
 func TestComputedOnce(t *testing.T) { synctest.Test(t, computedOnce) }
 
 func computedOnce(t *testing.T) {

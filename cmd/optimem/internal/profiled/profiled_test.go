@@ -225,8 +225,8 @@ func TestWatchedRuns(t *testing.T) {
 	}
 }
 
-// TestSimulatedGroups: where a device's clock is its own, what the CPU computes takes what the plan expects, shared as the
-// wall's time was.
+// TestSimulatedGroups: where a device's clock is its own, what the CPU computes takes what the plan expects, shared as
+// the wall's time was.
 func TestSimulatedGroups(t *testing.T) {
 	p := heavy(t, search.Options{Mode: plan.Resident, MaxGroup: plan.Limit{N: 1 << 40, Unit: plan.Params}})
 	p.Groups[0].OnHost, p.Groups[0].Seconds = true, 4
@@ -267,8 +267,8 @@ func hostile(ops int) *Profile {
 	return d
 }
 
-// TestHostilePage: whatever a program's modules are called, and however many there are, the page is well-formed, no longer
-// than a few megabytes, and has no element but those of the template.
+// TestHostilePage: whatever a program's modules are called, and however many there are, the page is well-formed, no
+// longer than a few megabytes, and has no element but those of the template.
 func TestHostilePage(t *testing.T) {
 	sizes := []int{1, 2, 3000, 200_000}
 	if testing.Short() {
@@ -297,8 +297,8 @@ func TestHostilePage(t *testing.T) {
 	}
 }
 
-// TestPage: the picture has an area for each purpose that memory is for, a box for every module that is long enough to be
-// seen, and says what is the peak.
+// TestPage: the picture has an area for each purpose that memory is for, a box for every module that is long enough to
+// be seen, and says what is the peak.
 func TestPage(t *testing.T) {
 	d := profileOf(heavy(t, search.Options{Mode: plan.Page}))
 	var page bytes.Buffer
@@ -330,8 +330,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// parsed reads a page as XML, which is stricter than HTML, and returns how many elements of each name there are, and the
-// text.
+// parsed reads a page as XML, which is stricter than HTML, and returns how many elements of each name there are, and
+// the text.
 func parsed(t *testing.T, page []byte) (map[string]int, string) {
 	t.Helper()
 	elements := make(map[string]int)

@@ -249,8 +249,8 @@ func bitsOf(bits uint32, x reg.VecPhysical) {
 	VPBROADCASTD(low(x), x)
 }
 
-// heads writes the widening of two halves that lie side by side in each of 16 lines. They are collected first and widened then: what
-// was just written in pieces is not read as one at once.
+// heads writes the widening of two halves that lie side by side in each of 16 lines. They are collected first and
+// widened then: what was just written in pieces is not read as one at once.
 func heads() {
 	const name = "turnHeads"
 	TEXT(name, NOSPLIT, "func(steps int, src *byte, stride, step int, room *byte, dst *float32, apart int)")
@@ -315,7 +315,8 @@ func heads() {
 	RET()
 }
 
-// scalesK writes scales and minima of the eight groups of 16 blocks of Q4_K or Q5_K, whose first words lie side by side.
+// scalesK writes scales and minima of the eight groups of 16 blocks of Q4_K or Q5_K, whose first words lie side by
+// side.
 func scalesK() {
 	const name = "turnScalesK"
 	TEXT(name, NOSPLIT, "func(words *byte, scales, minima *float32)")

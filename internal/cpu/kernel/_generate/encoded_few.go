@@ -91,13 +91,13 @@ func (s set) turnWords() {
 	s.end()
 }
 
-// codes writes the kernel of few rows by two vectors of columns of codes, as words: those of a row of words lie side by side, a code
-// of each column in each byte, or two in half bytes.
+// codes writes the kernel of few rows by two vectors of columns of codes, as words: those of a row of words lie side by
+// side, a code of each column in each byte, or two in half bytes.
 //
 //	c[r][j] = Σ_k a[r][k]·number[k][j] (+ c[r][j], + bias[r] or + bias[j]) for j < 2·lanes
 //
-// For each word that is read, or half word, what lies ahead, jump bytes further each time, is fetched into the cache. Numbers are
-// those of turnCodes. A scale times a code is exact, so that a minimum is added to it in one operation.
+// For each word that is read, or half word, what lies ahead, jump bytes further each time, is fetched into the cache.
+// Numbers are those of turnCodes. A scale times a code is exact, so that a minimum is added to it in one operation.
 func (s set) codes(rows int, nibbles bool, ends ending) {
 	name := fmt.Sprintf("codes%s%s%sx%d", s.name, map[bool]string{true: "n"}[nibbles], []string{"", "min", "f16", "bf16"}[ends], rows)
 	label := func(l string) string { return l + "_" + name }
@@ -163,9 +163,9 @@ func (s set) codes(rows int, nibbles bool, ends ending) {
 	s.end()
 }
 
-// A codesKernel is a kernel of codes being written. Vectors 0 and 1 are numbers, 2 and 3 spare, 6 and 7 what rounding takes, from 8
-// on sums; of the larger set 16 is the table, from 17 on scales, minima and words, 23 a power of two, from 24 on which bytes are
-// taken.
+// A codesKernel is a kernel of codes being written. Vectors 0 and 1 are numbers, 2 and 3 spare, 6 and 7 what rounding
+// takes, from 8 on sums; of the larger set 16 is the table, from 17 on scales, minima and words, 23 a power of two,
+// from 24 on which bytes are taken.
 type codesKernel struct {
 	set
 	rows    int
