@@ -306,38 +306,31 @@ func expandNibbles() {
 	VMOVDQU(Mem{Base: table}, reg.X0)
 	VMOVDQU(Mem{Base: table, Disp: 16}, reg.X1)
 	from, to, steps, piece := GP64(), GP64(), GP64(), GP64()
-	Label(name + "_line")
-	SUBQ(Imm(1), lines)
-	JL(LabelRef(name + "_done"))
-	MOVQ(src, from)
-	MOVQ(dst, to)
-	Load(Param("steps"), steps)
-	Label(name + "_step")
-	MOVQ(all, piece)
-	Label(name + "_piece")
-	VMOVDQU(Mem{Base: from}, reg.X2)
-	VPSRLW(Imm(4), reg.X2, reg.X3)
-	for half, x := range []reg.VecPhysical{reg.X2, reg.X3} {
-		VPAND(reg.X1, x, x)
-		VPSHUFB(x, reg.X0, x)
-		m := Mem{Base: to}
-		if half == 1 {
-			m.Index, m.Scale = all, 1
+	eachLine(name, lines, src, stride, dst, func() {
+		MOVQ(src, from)
+		MOVQ(dst, to)
+		Load(Param("steps"), steps)
+		Label(name + "_step")
+		MOVQ(all, piece)
+		Label(name + "_piece")
+		VMOVDQU(Mem{Base: from}, reg.X2)
+		VPSRLW(Imm(4), reg.X2, reg.X3)
+		for half, x := range []reg.VecPhysical{reg.X2, reg.X3} {
+			VPAND(reg.X1, x, x)
+			VPSHUFB(x, reg.X0, x)
+			m := Mem{Base: to}
+			if half == 1 {
+				m.Index, m.Scale = all, 1
+			}
+			VMOVDQU(x, m)
 		}
-		VMOVDQU(x, m)
-	}
-	ADDQ(Imm(16), from)
-	ADDQ(Imm(16), to)
-	SUBQ(Imm(16), piece)
-	JG(LabelRef(name + "_piece"))
-	ADDQ(gap, from)
-	ADDQ(all, to)
-	SUBQ(Imm(1), steps)
-	JG(LabelRef(name + "_step"))
-	ADDQ(stride, src)
-	ADDQ(U32(256), dst)
-	JMP(LabelRef(name + "_line"))
-	Label(name + "_done")
-	VZEROUPPER()
-	RET()
+		ADDQ(Imm(16), from)
+		ADDQ(Imm(16), to)
+		SUBQ(Imm(16), piece)
+		JG(LabelRef(name + "_piece"))
+		ADDQ(gap, from)
+		ADDQ(all, to)
+		SUBQ(Imm(1), steps)
+		JG(LabelRef(name + "_step"))
+	})
 }
