@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -121,19 +119,4 @@ func TestBranchesPlanned(t *testing.T) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
-}
-
-// folderModel is the model of a folder.
-func folderModel(t *testing.T, folder string) *models.Model {
-	t.Helper()
-	ckpt, err := loader.Open(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ckpt.Close() })
-	model, err := models.Build(ckpt, models.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return model
 }

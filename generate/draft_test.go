@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
@@ -40,16 +39,7 @@ func otherModel(t *testing.T, every int) *models.Model {
 			t.Fatal(err)
 		}
 	}
-	ckpt, err := loader.Open(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ckpt.Close() })
-	model, err := models.Build(ckpt, models.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return model
+	return folderModel(t, folder)
 }
 
 // TestDraft: a second model's guesses change no text, whatever they are; a model guesses what itself would choose, at any
@@ -130,16 +120,7 @@ func TestDraftBudget(t *testing.T) {
 		t.Errorf("%d bytes are said to do for two models", full.MinBytes)
 	}
 	engine(t, opts)
-	ckpt, err := loader.Open(filepath.Join("testdata", "chat"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ckpt.Close()
-	other, err := models.Build(ckpt, models.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = generate.New(t.Context(), tinyModel(t), generate.Options{Draft: other, Context: 32})
+	_, err = generate.New(t.Context(), tinyModel(t), generate.Options{Draft: folderModel(t, chatFolder), Context: 32})
 	var request *generate.RequestError
 	if !errors.As(err, &request) || request.Field != "Draft" || !strings.Contains(request.Msg, "and the other has 32") {
 		t.Errorf("of another vocabulary: %v", err)

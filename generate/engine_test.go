@@ -23,7 +23,13 @@ const tiny = "../models/testdata/families/hf/tiny_llama"
 
 func tinyModel(t testing.TB) *models.Model {
 	t.Helper()
-	ckpt, err := loader.Open(tiny)
+	return folderModel(t, tiny)
+}
+
+// folderModel is the model of a folder.
+func folderModel(t testing.TB, folder string) *models.Model {
+	t.Helper()
+	ckpt, err := loader.Open(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

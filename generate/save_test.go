@@ -18,8 +18,6 @@ import (
 	"testing/iotest"
 
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -28,16 +26,7 @@ import (
 // longEngine is an engine of the chat model, whose context has room for many blocks.
 func longEngine(t testing.TB, folder string, opts generate.Options) *generate.Engine {
 	t.Helper()
-	ckpt, err := loader.Open(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ckpt.Close() })
-	model, err := models.Build(ckpt, models.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := generate.New(t.Context(), model, opts)
+	e, err := generate.New(t.Context(), folderModel(t, folder), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -53,16 +51,7 @@ func chatWriter(t testing.TB, opts generate.Options) *generate.Writer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ckpt, err := loader.Open(chatFolder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ckpt.Close() })
-	model, err := models.Build(ckpt, models.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := generate.New(t.Context(), model, opts)
+	e, err := generate.New(t.Context(), folderModel(t, chatFolder), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
