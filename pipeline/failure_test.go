@@ -367,12 +367,7 @@ func TestStuck(t *testing.T) {
 // between passes on what goes to an address and comes back, until stopped is closed: then nothing goes any more.
 func between(t *testing.T, address string, stopped <-chan struct{}) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	pass := func(to, from net.Conn) {
+	return relay(t, address, func(to, from net.Conn) {
 		defer to.Close()
 		defer from.Close()
 		room := make([]byte, 64<<10)
@@ -388,21 +383,5 @@ func between(t *testing.T, address string, stopped <-chan struct{}) string {
 				return
 			}
 		}
-	}
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", address)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			go pass(near, far)
-			go pass(far, near)
-		}
-	}()
-	return listener.Addr().String()
+	})
 }

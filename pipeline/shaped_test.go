@@ -14,16 +14,11 @@ import (
 // many bytes go in a second.
 func shaped(t testing.TB, address string, latency time.Duration, bytesPerSecond float64) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
 	type packet struct {
 		data []byte
 		due  time.Time
 	}
-	pass := func(to, from net.Conn) {
+	return relay(t, address, func(to, from net.Conn) {
 		defer to.Close()
 		defer from.Close()
 		packets := make(chan packet, 1024)
@@ -52,7 +47,17 @@ func shaped(t testing.TB, address string, latency time.Duration, bytesPerSecond 
 				return
 			}
 		}
+	})
+}
+
+// relay listens for connections, opens one to an address for each, and has pass copy in both directions.
+func relay(t testing.TB, address string, pass func(to, from net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
 			near, err := listener.Accept()

@@ -82,6 +82,11 @@ func (c *chunk) encode(ctx context.Context, n int64) error {
 		})
 	}
 	wait.Wait()
+	return firstOf(ctx, bad)
+}
+
+// firstOf returns what is wrong with the first row, or why not all were looked at.
+func firstOf(ctx context.Context, bad []*notFinite) error {
 	var first *notFinite
 	for _, b := range bad {
 		if b != nil && (first == nil || b.row < first.row) {

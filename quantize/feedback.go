@@ -81,16 +81,7 @@ func (c *chunk) encodeCalibrated(ctx context.Context, n int64, h *hessian) error
 		})
 	}
 	wait.Wait()
-	var first *notFinite
-	for _, b := range bad {
-		if b != nil && (first == nil || b.row < first.row) {
-			first = b
-		}
-	}
-	if first != nil {
-		return first
-	}
-	return ctx.Err()
+	return firstOf(ctx, bad)
 }
 
 // encode makes the codes of some rows of a chunk.

@@ -98,14 +98,9 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 	if m.files, dumped, err = r.targets(m.model.Outputs()); err != nil {
 		return nil, err
 	}
-	ports, err := r.ports(m.ckpt, m.model)
-	if err != nil {
+	if err = r.findInputs(ctx, m); err != nil {
 		return nil, err
 	}
-	if m.in, err = r.readInputs(ctx, m.ckpt, ports, r.limits()); err != nil {
-		return nil, err
-	}
-	r.lookAgain(m.model, m.in.shapes)
 	if r.verbose && !r.assume { // random inputs are for measuring
 		if err := r.scanWeights(ctx, m.ckpt); err != nil {
 			return nil, err
@@ -407,3 +402,16 @@ const guessed = " (a guess: 'optimem calibrate' measures this host)"
 
 // secondsText writes a time for people.
 func secondsText(s float64) string { return wording.Seconds(s) }
+
+// findInputs finds the inputs that the flags name or that are assumed, and their shapes.
+func (r *run) findInputs(ctx context.Context, m *openModel) error {
+	ports, err := r.ports(m.ckpt, m.model)
+	if err != nil {
+		return err
+	}
+	if m.in, err = r.readInputs(ctx, m.ckpt, ports, r.limits()); err != nil {
+		return err
+	}
+	r.lookAgain(m.model, m.in.shapes)
+	return nil
+}

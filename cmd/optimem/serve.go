@@ -300,18 +300,6 @@ func (s *serving) registryOptions(telling *top.Server) serve.Options {
 // ownVersion is what the server says of itself.
 func (s *serving) ownVersion() string { return strings.TrimPrefix(version(), "optimem ") }
 
-// logger writes what happens to standard error.
-func (s *serving) logger() *slog.Logger {
-	level := slog.LevelWarn
-	switch {
-	case s.verbose:
-		level = slog.LevelDebug
-	case s.quiet:
-		level = slog.LevelError
-	}
-	return slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: level}))
-}
-
 // readDefaults reads what requests are that do not say: what each model makes of it, it says when it is opened.
 func (s *serving) readDefaults() error {
 	for path, to := range map[string]*string{s.schemaFile: &s.schema, s.grammarFile: &s.grammar} {

@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -359,18 +358,6 @@ func (s *staging) serve(ctx context.Context) (err error) {
 	return err
 }
 
-// logger writes who came and went to standard error.
-func (s *staging) logger() *slog.Logger {
-	level := slog.LevelWarn
-	switch {
-	case s.verbose:
-		level = slog.LevelDebug
-	case s.quiet:
-		level = slog.LevelError
-	}
-	return slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: level}))
-}
-
 // machinesOf reads --machines.
 func (r *run) machinesOf() ([]pipeline.Machine, error) {
 	var list []pipeline.Machine
@@ -447,14 +434,9 @@ func withoutTypical(opts pipeline.Options) pipeline.Options {
 
 // machineShapes are those of the inputs that the flags name or that are assumed.
 func (r *run) machineShapes(ctx context.Context, m *openModel) (map[string]tensor.Shape, error) {
-	ports, err := r.ports(m.ckpt, m.model)
-	if err != nil {
+	if err := r.findInputs(ctx, m); err != nil {
 		return nil, err
 	}
-	if m.in, err = r.readInputs(ctx, m.ckpt, ports, r.limits()); err != nil {
-		return nil, err
-	}
-	r.lookAgain(m.model, m.in.shapes)
 	return m.in.shapes, nil
 }
 

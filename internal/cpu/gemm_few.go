@@ -65,13 +65,7 @@ func (p *gemmPart[T]) few() {
 	for k0 := p.k0; k0 < p.k1; k0 += blockK {
 		k1 := min(k0+blockK, p.k1)
 		left, lda := p.leftTile(p.i0, k0)
-		mode, bias := p.firstMode(k0)
-		switch mode {
-		case simd.RowBias:
-			bias = bias[p.gemmCall.i0+p.i0:]
-		case simd.ColumnBias:
-			bias = bias[p.j0:]
-		}
+		mode, bias := p.firstBias(k0)
 		here := p.rightAt(p.j0, k0)
 		ahead := 0 // where the next call reads
 		switch {
@@ -118,6 +112,18 @@ func (p *gemmPart[T]) firstMode(k0 int) (simd.Mode, []float32) {
 		return simd.ColumnBias, singles(p.o.columnBias)
 	}
 	return simd.Store, nil
+}
+
+// firstBias is firstMode with the biases of the part's rows or columns.
+func (p *gemmPart[T]) firstBias(k0 int) (simd.Mode, []float32) {
+	mode, bias := p.firstMode(k0)
+	switch mode {
+	case simd.RowBias:
+		bias = bias[p.gemmCall.i0+p.i0:]
+	case simd.ColumnBias:
+		bias = bias[p.j0:]
+	}
+	return mode, bias
 }
 
 // fetchResidual fetches the residual of some rows of a tile, which is far away, before they are complete.

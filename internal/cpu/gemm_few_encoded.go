@@ -58,13 +58,7 @@ func (p *gemmPart[T]) fewCodes() {
 			turn(x)
 		}
 		left, lda := p.leftTile(p.i0, k0)
-		mode, bias := p.firstMode(k0)
-		switch mode {
-		case simd.RowBias:
-			bias = bias[p.gemmCall.i0+p.i0:]
-		case simd.ColumnBias:
-			bias = bias[p.j0:]
-		}
+		mode, bias := p.firstBias(k0)
 		ahead, jump := p.upcomingCodes(k0)
 		p.set.Codes(p.m, room.turns[:used], room.words[:], singles(left), lda, singles(p.c), p.ldc, mode, bias, ahead, jump)
 	}
