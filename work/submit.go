@@ -34,11 +34,22 @@ type Item struct {
 	// the dead letters. A model that makes vectors is asked an object with text or texts, and prompt where it is
 	// wanted.
 	Prompt []byte
-	// Files are inputs among Inputs that lie as .npy files in the folder that workers share, by the input's name: the
-	// file's path there, with slashes. Workers read it there, and the queue stores its hash alone.
-	Files map[string]string
+	// Files are inputs beside those, by the input's name, as they lie in files.
+	Files map[string]File
 	// Err says that there are no inputs, and why. The item has this as its result.
 	Err error
+}
+
+// A File is an input as a file has it: an array of NumPy, .npy, or a picture.
+type File struct {
+	// Data is what the file has. It is not read any more when the next item is asked for.
+	Data []byte
+	// Path is where the file lies in the folder that workers share, with slashes, in the place of Data: workers read it
+	// there, and the queue stores its hash alone.
+	Path string
+	// Preprocess is how a picture becomes numbers, which workers have it become: imagenet, or another of package
+	// preprocess. It is "" for an array.
+	Preprocess string
 }
 
 // A Result is what became of an item.
@@ -201,7 +212,11 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 		}
 	}
 	for object, data := range files {
-		if err := s.q.in.putBytes(ctx, object, data); err != nil {
+		sum, err := hex.DecodeString(object)
+		if err != nil {
+			return err
+		}
+		if err := s.q.in.put(ctx, object, contentOf(data, sum)); err != nil {
 			return err
 		}
 	}
@@ -241,14 +256,21 @@ func (s *submission) note(ctx context.Context, item Item) (*note, map[string][]b
 		}
 		add(promptInput, data)
 	}
-	for name, t := range item.Inputs {
-		if path := item.Files[name]; path != "" {
-			in, err := sharedInput(ctx, s.opts.Shared, name, path)
+	for name, f := range item.Files {
+		if f.Path == "" {
+			add(name, f.Data)
+		} else {
+			in, err := sharedInput(ctx, s.opts.Shared, name, f.Path)
 			if err != nil {
 				return nil, nil, fmt.Errorf("input %s: %w", name, err)
 			}
 			n.Inputs = append(n.Inputs, in)
-			continue
+		}
+		n.Inputs[len(n.Inputs)-1].Preprocess = f.Preprocess
+	}
+	for name, t := range item.Inputs {
+		if _, twice := item.Files[name]; twice {
+			return nil, nil, fmt.Errorf("input %s is given twice", name)
 		}
 		var b bytes.Buffer
 		if err := npy.Write(&b, t); err != nil {
