@@ -224,7 +224,7 @@ func (s *station) take(ctx context.Context) error {
 	defer close(s.left)
 	for {
 		n := 0
-		for n < s.told.Join && (n == 0 || s.slots.TryAcquire(1)) {
+		for n < min(s.told.Join, maxPull) && (n == 0 || s.slots.TryAcquire(1)) {
 			if n == 0 {
 				if err := s.slots.Acquire(ctx, 1); err != nil {
 					return err
