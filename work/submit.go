@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -80,6 +81,8 @@ type submission struct {
 	told   told
 	result func(Result) error
 	slots  chan struct{}
+	// letters says that reasons of before are looked for: there may be some.
+	letters bool
 
 	mu sync.Mutex
 	// waiting has the items of each key that has no result yet.
@@ -157,6 +160,9 @@ func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], 
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		if err := s.lookForLetters(ctx); err != nil {
+			return err
+		}
 		index := 0
 		for item := range items {
 			if err := s.send(ctx, index, item); err != nil {
@@ -171,6 +177,18 @@ func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], 
 	defer s.telling.Unlock()
 	s.over = true
 	return cmp.Or(s.failed, err)
+}
+
+// lookForLetters looks whether there are any: those that come later are heard of.
+func (s *submission) lookForLetters(ctx context.Context) error {
+	if s.opts.Again {
+		return nil
+	}
+	return patiently(ctx, func() error {
+		info, err := s.q.dead.Info(ctx)
+		s.letters = err != nil || info.State.Msgs > 0
+		return err
+	})
 }
 
 // send puts an item into the queue, unless its output is there.
@@ -200,7 +218,7 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 	if list != nil { // the same inputs are under way
 		return nil
 	}
-	if found, err := s.look(ctx, r.Key, !s.opts.Again); found || err != nil {
+	if found, err := s.look(ctx, r.Key, s.letters); found || err != nil {
 		return err
 	}
 	if s.opts.Again {
@@ -365,8 +383,12 @@ func (s *submission) tell(r Result) {
 	}
 }
 
-// lookEvery is how often what waits is looked for, should the store's word of it have been lost.
-const lookEvery = 5 * time.Second
+// lookEvery is how often what waits is looked for, should the store's word of it have been lost: lookAt of all, or each
+// where the connection was.
+const (
+	lookEvery = 5 * time.Second
+	lookAt    = 16
+)
 
 // listen takes up results until all have one.
 func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) error {
@@ -398,7 +420,7 @@ func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) 
 	defer tick.Stop()
 	quick := time.NewTicker(20 * time.Millisecond)
 	defer quick.Stop()
-	updates := watch.Updates()
+	updates, connected := watch.Updates(), uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -420,7 +442,11 @@ func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) 
 			default:
 			}
 		case <-tick.C:
-			for _, key := range s.keys() {
+			most := lookAt
+			if again := s.q.conn.Stats().Reconnects; again != connected {
+				connected, most = again, math.MaxInt
+			}
+			for _, key := range s.keys(most) {
 				if _, err := s.look(ctx, key, !s.opts.Again); err != nil && ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
@@ -436,11 +462,15 @@ func (s *submission) done() bool {
 	return len(s.waiting)+s.finishing == 0
 }
 
-func (s *submission) keys() []string {
+// keys are some of those that wait, others each time.
+func (s *submission) keys(most int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
-	for key := range s.waiting {
+	for key := range s.waiting { // in an order that is drawn
+		if len(keys) == most {
+			break
+		}
 		keys = append(keys, key)
 	}
 	return keys
