@@ -140,7 +140,7 @@ func TestPicturesRefused(t *testing.T) {
 		{Data: []byte("no picture, and none will be"), Preprocess: "none"},
 		{Data: whole[:len(whole)/2], Preprocess: "none"},
 		{Data: whole, Preprocess: "backwards"},
-		{Data: plainPNG(t, 1000, 1000), Preprocess: "none"},
+		{Data: plainPNG(t, 1000, 1000), Preprocess: "none:resize=8x8"},
 		{Data: whole, Preprocess: "none:resize=4000x4000"},
 		{Data: whole, Preprocess: "none:crop=9999"},
 		{Data: whole, Preprocess: "none"},
