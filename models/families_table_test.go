@@ -65,6 +65,8 @@ var familyRows = []familyRow{
 	{"Falcon-Mamba", "falcon_mamba", true}, {"Falcon-H1", "falcon_h1.*", true}, {"Bamba", "bamba", true},
 	{"Granite 4 (hybrid)", "granitemoehybrid.*", true}, {"Qwen3-Next", "qwen3_next.*", true}, {"Qwen3.5 (text)", "qwen3_5", true},
 	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true},
+	{"wav2vec 2.0", "wav2vec2", true}, {"HuBERT", "hubert", true}, {"WavLM", "wavlm", true}, {"Data2Vec (audio)", "data2vec-audio", true},
+	{"UniSpeech", "unispeech", true}, {"UniSpeech-SAT", "unispeech-sat", true},
 }
 
 // recordedNames are the names of the models in a list of records.

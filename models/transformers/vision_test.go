@@ -20,7 +20,7 @@ import (
 
 // exportedMore are the models of the zoo that see, hear, or read and write.
 var exportedMore = []string{
-	"vit", "deit", "dinov2", "clip_text", "clip_vision", "t5", "bart", "whisper-tiny",
+	"vit", "deit", "dinov2", "clip_text", "clip_vision", "t5", "bart", "whisper-tiny", "wav2vec2", "hubert",
 }
 
 // TestGraphsMore is TestGraphs for those.
