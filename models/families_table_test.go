@@ -51,7 +51,7 @@ var familyRows = []familyRow{
 	{"Ernie 4.5 MoE", "ernie4_5_moe", true},
 	{"DeepSeek-V2", "deepseek_v2", true}, {"DeepSeek-V3", "deepseek_v3", true},
 	{"Llama 4 (text)", "llama4_text", true},
-	{"Gemma 3 (text)", "gemma3.*", true}, {"SmolLM3", "smollm3.*", true}, {"Ministral", "ministral", true},
+	{"Gemma 3 (text)", "gemma3|gemma3_.*", true}, {"Gemma 3n (text)", "gemma3n.*", true}, {"Gemma 4 (text)", "gemma4.*", true}, {"SmolLM3", "smollm3.*", true}, {"Ministral", "ministral", true},
 	{"Ministral 3", "ministral3.*", true}, {"OLMo", "olmo|olmo_.*", true}, {"OLMo 2", "olmo2.*", true}, {"OLMo 3", "olmo3.*", true},
 	{"Granite", "granite|granite_.*", true}, {"Cohere", "cohere|cohere_.*", true}, {"Cohere 2", "cohere2.*", true},
 	{"Phi-1, 1.5, 2", "phi|phi_.*", true}, {"StableLM", "stablelm.*", true}, {"EXAONE 4", "exaone4.*", true},

@@ -114,7 +114,7 @@ func (d *decoder) layer(c *config, i int, s shape, attrs map[string]any, sliding
 		m.Add(d.names.mlp, feed(d, c, i, s))
 	}
 	if d.more != nil {
-		d.more(d, c, s, m)
+		d.more(d, c, i, s, m)
 	}
 	for i := range 2 {
 		for _, name := range []string{d.names.before[i], d.names.after[i]} {

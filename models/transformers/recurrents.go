@@ -185,7 +185,7 @@ func (c *config) dualHeads(x dual) dual {
 }
 
 // falconH1Layer adds to a layer of Falcon-H1 the mixer beside the attention, and its factors.
-func falconH1Layer(d *decoder, c *config, s shape, layer *layers.Module) {
+func falconH1Layer(d *decoder, c *config, _ int, s shape, layer *layers.Module) {
 	norm := ""
 	if c.flag("mamba_rms_norm", false) {
 		if norm = "gated"; c.flag("mamba_norm_before_gate", true) {
@@ -272,7 +272,7 @@ func graniteHybridFamily() *family {
 			}
 			return "mamba", d.duality(c, s.hidden, c.dual(s.hidden, "gated"))
 		},
-		more: func(d *decoder, c *config, s shape, layer *layers.Module) {
+		more: func(d *decoder, c *config, _ int, s shape, layer *layers.Module) {
 			if c.number(expertsKey, 8) > 0 {
 				layer.Add("block_sparse_moe", x.feed(d, c, 0, s))
 			}
