@@ -56,15 +56,16 @@ var familyRows = []familyRow{
 	{"Granite", "granite|granite_.*", true}, {"Cohere", "cohere|cohere_.*", true}, {"Cohere 2", "cohere2.*", true},
 	{"Phi-1, 1.5, 2", "phi|phi_.*", true}, {"StableLM", "stablelm.*", true}, {"EXAONE 4", "exaone4.*", true},
 	{"GLM-4", "glm|glm_.*", true}, {"GLM-4-0414", "glm4", true}, {"StarCoder2", "starcoder2.*", true},
-	{"Nemotron", "nemotron.*", true}, {"Helium", "helium.*", true}, {"Seed-OSS", "seed_oss.*", true},
+	{"Nemotron", "nemotron", true}, {"Helium", "helium.*", true}, {"Seed-OSS", "seed_oss.*", true},
 	{"ERNIE 4.5", "ernie4_5", true}, {"Hunyuan (dense)", "hunyuan_v1_dense.*", true}, {"Apertus", "apertus.*", true},
 	{"Arcee", "arcee.*", true}, {"CWM", "cwm.*", true}, {"GPT-NeoX", "gpt_neox.*", true}, {"GPT-J", "gptj.*", true},
 	{"HyperCLOVA X", "hyperclovax.*", true}, {"Jais 2", "jais2", true},
 	{"Falcon", "falcon|falcon_(new|alibi).*", true}, {"BLOOM", "bloom.*", true}, {"MPT", "mpt.*", true},
-	{"Mamba", "mamba|mamba_.*", true}, {"Mamba 2", "mamba2.*", true}, {"LFM2", "lfm2.*", true},
+	{"Mamba", "mamba|mamba_.*", true}, {"Mamba 2", "mamba2.*", true}, {"LFM2", "lfm2|lfm2_biased", true},
 	{"Falcon-Mamba", "falcon_mamba", true}, {"Falcon-H1", "falcon_h1.*", true}, {"Bamba", "bamba", true},
 	{"Granite 4 (hybrid)", "granitemoehybrid.*", true}, {"Qwen3-Next", "qwen3_next.*", true}, {"Qwen3.5 (text)", "qwen3_5", true},
-	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true},
+	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true}, {"LFM2-MoE", "lfm2_moe.*", true}, {"Jamba", "jamba.*", true},
+	{"Nemotron-H", "nemotron_h.*", true}, {"MiniMax-Text", "minimax", true}, {"MiniMax-M2", "minimax_m2", true},
 }
 
 // recordedNames are the names of the models in a list of records.

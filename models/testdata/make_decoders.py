@@ -86,6 +86,7 @@ MODELS = [
     ("ministral3", "Ministral3ForCausalLM", TEXT | {"head_dim": 16, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}}),
+    ("minimax_m2", "MiniMaxM2ForCausalLM", TEXT | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 4}),
     ("olmo", "OlmoForCausalLM", TEXT),
     ("olmo_clipped", "OlmoForCausalLM", TEXT | {"clip_qkv": 0.5, "tie_word_embeddings": True}),
     ("olmo2", "Olmo2ForCausalLM", TEXT),
@@ -157,6 +158,9 @@ SEEING = ("Gemma3", "Gemma3n", "Gemma4", "Qwen3_5", "Qwen3_5Moe")  # whose model
 PROMPTS, WRITTEN, ROWS, COLUMNS = (7, 61), 72, (0, 30, 60), 40
 
 
+COMPUTED = (".masked_bias", ".attn.bias", ".slope_rate", "_decay")  # what checkpoints may hold and constructors compute
+
+
 def weight_rule(name, shape):
     """The offset and scale of a weight: norms near 1, biases and embeddings small, products larger."""
     if name.endswith("bias") or "alpha_" in name:
@@ -183,7 +187,7 @@ def stored(model):
     """The state dict as a checkpoint has it."""
     names, seen = {}, set()
     for name, x in model.state_dict().items():
-        if x.data_ptr() not in seen and not name.endswith((".masked_bias", ".attn.bias")):
+        if x.data_ptr() not in seen and not name.endswith(COMPUTED):
             names[name] = list(x.shape)
         seen.add(x.data_ptr())
     return names
@@ -257,8 +261,11 @@ def defaults():
                     config.head_dim = config.hidden_size // config.num_attention_heads
                 if vars(config).get("num_key_value_heads", 1) is None:
                     config.num_key_value_heads = config.num_attention_heads
+                if config.model_type == "lfm2_moe":  # which has no default
+                    config.layer_types = ["full_attention"] * config.num_hidden_layers
                 model = of(config)
-            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
+            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items()
+                           if not k.endswith(COMPUTED[2:]))
             digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
             name = of.__name__ if base.startswith(("Qwen", "Gemma3n", "Gemma4")) else base + head
             found.setdefault(config.model_type, {})[name] = [len(lines), digest]

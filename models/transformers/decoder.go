@@ -88,6 +88,8 @@ type decoder struct {
 	end   func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor
 	// full returns the sizes of the attention in layers that do not slide, nil where those are the same.
 	full func(c *config, s shape) shape
+	// depth is how many layers there are, nil for what the entry says.
+	depth func(c *config) int
 	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the
 	// MLP's.
 	beside string
@@ -279,6 +281,9 @@ func (d *decoder) shape(c *config) shape {
 		hidden: c.size(hiddenKey, d.hidden), heads: c.size(headsKey, d.heads), positions: c.size(positionsKey, d.positions),
 		layers: c.size(layersKey, d.layers),
 	}
+	if d.depth != nil {
+		s.layers = d.depth(c)
+	}
 	inner := d.inner
 	if inner == 0 {
 		inner = 4 * s.hidden
@@ -379,6 +384,7 @@ func (d *decoder) keeps(m *layers.Module) (recurrent, keyless bool) {
 		case block.Module == nil: // of a configuration that is refused
 		case block.Module.Text("mixer") == "":
 			keyless = false
+		case block.Module.Bool("alone"):
 		default:
 			recurrent = true
 		}
