@@ -265,6 +265,8 @@ type stepRecorder struct {
 	lengths layers.Tensor
 	// sourceAt and sourceBlocks say where the rows' sources lie, of a model that reads some.
 	sourceAt, sourceBlocks layers.Tensor
+	// written are the caches of keys and values that modules write to, by their paths.
+	written map[string][]graph.Operand
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -358,7 +360,16 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 	}
 	var in []graph.Operand
 	var caches []graph.Operand
+	if k == nil {
+		if caches = r.written[path]; caches == nil {
+			return nil, fmt.Errorf("what %s remembers is seen before it does", path)
+		}
+	}
 	for i, x := range []layers.Tensor{q, k, v} {
+		if x == nil { // what the module wrote is there
+			in = append(in, graph.Absent)
+			continue
+		}
 		ref, err := r.rowsOf(x)
 		if err != nil {
 			return nil, err
@@ -369,6 +380,10 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		}
 		caches = append(caches, r.cache(r.options, path, i == 2, blocks, ref.Shape()[1:]))
 	}
+	if r.written == nil {
+		r.written = make(map[string][]graph.Operand)
+	}
+	r.written[path] = caches
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(tables.(*aten.Ref)))
 	return r.attend(in, a)
 }

@@ -56,6 +56,10 @@ FALCON = renamed(GPT, intermediate_size="ffn_hidden_size")
 EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 FOUR = {"num_hidden_layers": 4}
 LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+MIXED = ["sliding_attention", "full_attention"] * 2
+GEMMA3N = dict(head_dim=8, layer_types=MIXED, hidden_size_per_layer_input=8, vocab_size_per_layer_input=80, laurel_rank=8,
+               altup_num_inputs=3)
+GEMMA4 = dict(head_dim=8, global_head_dim=16, layer_types=MIXED)
 SHORT, LONG = [1.0, 1.1, 1.3, 1.6], [1.5, 2.5, 4.0, 6.0]
 
 # Families, each with what its configurations may ask for.
@@ -65,12 +69,24 @@ MODELS = [
         "head_dim": 16, "attention_bias": True, "final_logit_softcapping": 5.0, "layer_types": ["sliding_attention", "full_attention"] * 2,
         "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
                             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}),
+    ("gemma3n", "Gemma3nForCausalLM", TEXT | WINDOW | FOUR | GEMMA3N | {
+        "num_kv_shared_layers": 2, "activation_sparsity_pattern": [0.9, 0.0, 0.5, 0.0], "intermediate_size": [48, 40, 48, 56]}),
+    ("gemma3n_alone", "Gemma3nForCausalLM", TEXT | WINDOW | {"num_hidden_layers": 2} | GEMMA3N | {
+        "layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 0, "altup_correct_scale": False,
+        "altup_active_idx": 1, "vocab_size_per_layer_input": V, "final_logit_softcapping": 5.0}),
+    ("gemma4", "Gemma4ForCausalLM", TEXT | WINDOW | FOUR | GEMMA4 | {
+        "num_kv_shared_layers": 2, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": V, "final_logit_softcapping": 5.0}),
+    ("gemma4_experts", "Gemma4ForCausalLM", TEXT | WINDOW | {"num_hidden_layers": 2} | GEMMA4 | {
+        "layer_types": ["sliding_attention", "full_attention"], "hidden_size_per_layer_input": 0, "enable_moe_block": True,
+        "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 24, "attention_bias": True}),
     ("smollm3", "SmolLM3ForCausalLM", TEXT | FOUR),
     ("smollm3_listed", "SmolLM3ForCausalLM", TEXT | WINDOW | {"no_rope_layers": [0, 1, 0], "use_sliding_window": True, "mlp_bias": True}),
     ("ministral", "MinistralForCausalLM", TEXT | WINDOW | {"head_dim": 8, "layer_types": ["full_attention", "sliding_attention", "sliding_attention"]}),
     ("ministral3", "Ministral3ForCausalLM", TEXT | {"head_dim": 16, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}}),
+    ("minimax_m2", "MiniMaxM2ForCausalLM", TEXT | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 4}),
     ("olmo", "OlmoForCausalLM", TEXT),
     ("olmo_clipped", "OlmoForCausalLM", TEXT | {"clip_qkv": 0.5, "tie_word_embeddings": True}),
     ("olmo2", "Olmo2ForCausalLM", TEXT),
@@ -138,8 +154,11 @@ MODELS = [
         "text_config": TEXT | {"model_type": "llama", "num_hidden_layers": 2},
         "vision_config": EYES | {"model_type": "clip_vision_model"}}),
 ]
-SEEING = ("Gemma3", "Qwen3_5", "Qwen3_5Moe")  # whose models see, too
+SEEING = ("Gemma3", "Gemma3n", "Gemma4", "Qwen3_5", "Qwen3_5Moe")  # whose models see, too
 PROMPTS, WRITTEN, ROWS, COLUMNS = (7, 61), 72, (0, 30, 60), 40
+
+
+COMPUTED = (".masked_bias", ".attn.bias", ".slope_rate", "_decay")  # what checkpoints may hold and constructors compute
 
 
 def weight_rule(name, shape):
@@ -168,7 +187,7 @@ def stored(model):
     """The state dict as a checkpoint has it."""
     names, seen = {}, set()
     for name, x in model.state_dict().items():
-        if x.data_ptr() not in seen and not name.endswith((".masked_bias", ".attn.bias")):
+        if x.data_ptr() not in seen and not name.endswith(COMPUTED):
             names[name] = list(x.shape)
         seen.add(x.data_ptr())
     return names
@@ -238,14 +257,17 @@ def defaults():
                 continue  # not known
             with torch.device("meta"):
                 config = of.config_class()
-                if getattr(config, "head_dim", 1) is None:
+                if vars(config).get("head_dim", 1) is None:
                     config.head_dim = config.hidden_size // config.num_attention_heads
-                if getattr(config, "num_key_value_heads", 1) is None:
+                if vars(config).get("num_key_value_heads", 1) is None:
                     config.num_key_value_heads = config.num_attention_heads
+                if config.model_type == "lfm2_moe":  # which has no default
+                    config.layer_types = ["full_attention"] * config.num_hidden_layers
                 model = of(config)
-            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
+            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items()
+                           if not k.endswith(COMPUTED[2:]))
             digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
-            name = of.__name__ if base.startswith("Qwen") else base + head
+            name = of.__name__ if base.startswith(("Qwen", "Gemma3n", "Gemma4")) else base + head
             found.setdefault(config.model_type, {})[name] = [len(lines), digest]
     with open(DEFAULTS, "w") as f:
         f.write(json.dumps(found, sort_keys=True).replace("}, ", "},\n ") + "\n")

@@ -437,6 +437,6 @@ func mptAlibi(c *config, heads int) *alibi {
 
 // decoders are all of these.
 var decoders = []*family{
-	gemma3Text, smolLM3, ministral, ministral3, olmo, olmo2, olmo3, granite, cohere, cohere2, phi, stableLM, exaone4, glm, glm4,
+	gemma3Text, gemma3nText, gemma4Text, smolLM3, ministral, ministral3, olmo, olmo2, olmo3, granite, cohere, cohere2, phi, stableLM, exaone4, glm, glm4,
 	starcoder2, nemotron, helium, seedOSS, ernie45, hunyuan, apertus, arcee, cwm, hyperCLOVAX, jais2, gptNeoX, gptJ, falcon, bloom, mpt,
 }

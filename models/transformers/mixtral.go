@@ -8,6 +8,9 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
+// mixtralNames are what Mixtral's checkpoints call modules, and what those are called.
+var mixtralNames = []string{"block_sparse_moe.", "mlp.", ".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj."}
+
 // The decoders with experts that are Llama's kin but for those: transformers/models/mixtral/modeling_mixtral.py and others.
 var (
 	mixtral = mixture{
@@ -18,7 +21,23 @@ var (
 		vocabulary: 32000, hidden: 4096, inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-5,
 		act: "silu", actKey: "hidden_act", window: everyLayer(0), qaPrefix: "model",
 		rope:    rope{theta: 1e6},
-		renames: []string{"block_sparse_moe.", "mlp.", ".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj."},
+		renames: mixtralNames,
+	})
+
+	minimaxM2 = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 256, chosen: 8,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: sigmoids, normalized: always,
+		outer: func(*config) string { return correctionKey },
+	}.of(decoder{
+		model: "minimax_m2", class: module("minimax_m2", "MiniMaxM2"), name: "MiniMaxM2", vocabulary: 200064, hidden: 3072, inner: 1536,
+		layers: 62, heads: 48, keys: 8, size: 128, positions: 196608, eps: 1e-6, act: silu, actKey: hiddenAct,
+		headNorm: headNorm{kind: allHeads}, rope: rope{theta: 5e6, part: 1}, noTexts: true, noTokens: true,
+		renames: mixtralNames,
+		by: func(c *config, d *decoder) {
+			if n := c.number("rotary_dim", 0); n > 0 {
+				d.rope.dims = func(*config) int { return n }
+			}
+		},
 	})
 
 	qwen2Moe = mixture{

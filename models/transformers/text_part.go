@@ -12,7 +12,7 @@ var textParts = map[string]struct {
 	kind string
 	ties bool
 }{
-	"gemma3": {"gemma3_text", true}, "mistral3": {"mistral", true}, "llava": {"llama", false}, "llava_next": {"llama", false},
+	"gemma3": {"gemma3_text", true}, "gemma3n": {"gemma3n_text", true}, "gemma4": {"gemma4_text", true}, "mistral3": {"mistral", true}, "llava": {"llama", false}, "llava_next": {"llama", false},
 	"llama4": {"llama4_text", false}, "qwen3_5": {"qwen3_5_text", false}, "qwen3_5_moe": {"qwen3_5_moe_text", false},
 }
 

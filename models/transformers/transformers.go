@@ -234,8 +234,14 @@ func familyOf(c *config, class string) (*family, error) {
 	return f, nil
 }
 
+// sameAs are model types that are another by a name of their own: their folders name that one's classes.
+var sameAs = map[string]string{"kimi_k2": "deepseek_v3"}
+
 // familyNamed returns the family of a model_type, nil where there is none.
 func familyNamed(model string) *family {
+	if same, ok := sameAs[model]; ok {
+		model = same
+	}
 	if i := slices.IndexFunc(families, func(f *family) bool { return f.model == model }); i >= 0 {
 		return families[i]
 	}
