@@ -206,12 +206,16 @@ func TestMisuses(t *testing.T) {
 				r := k.l.Report()
 				// A copy that was made before the host touched its memory has nothing to tell.
 				early := order == "order=threads" && r.Misuses == 0 && (c.says == "changed before the copy" || c.says == "written to before")
-				if (r.Misuses > 0) != (c.says != "") && !early || !early && !strings.Contains(r.FirstMisuse, c.says) {
+				says := strings.Contains(r.FirstMisuse, c.says)
+				if order == "order=threads" && c.says == "filled again" { // who tells first
+					says = says || strings.Contains(r.FirstMisuse, "changed before the copy")
+				}
+				if (r.Misuses > 0) != (c.says != "") && !early || !early && !says {
 					t.Errorf("%s: %d misuses: %s", order, r.Misuses, r.FirstMisuse)
 				}
-				var says testSays
-				k.l.Check(&says)
-				if len(says.lines) == 0 {
+				var told testSays
+				k.l.Check(&told)
+				if len(told.lines) == 0 {
 					t.Errorf("%s: the check says nothing of what is left", order)
 				}
 			}
@@ -277,6 +281,15 @@ func TestFlags(t *testing.T) {
 	if n := k.l.Report().Unpinned; n != 0 {
 		t.Errorf("%d copies of memory that another context has page-locked are of the ordinary kind", n)
 	}
+	// So is what is registered, which may be copied to as well.
+	mine := make([]byte, 1<<16)[:trackBytes] // pages of its own
+	k.check(k.lib.SetCurrent(must(k.lib.RetainPrimary(must(k.lib.Device(0))(t)))(t)))
+	k.check(k.lib.RegisterHost(mine))
+	k.check(k.lib.SetCurrent(must(k.lib.RetainPrimary(d))(t)))
+	k.check(k.lib.CopyOut(mine, p, second))
+	if n := k.l.Report().Unpinned; n != 0 {
+		t.Errorf("%d copies to memory that another context has registered are of the ordinary kind", n)
+	}
 	k.check(k.lib.SyncStream(second))
 	if err := k.lib.CopyIn(p, k.host, k.streams[0]); err == nil {
 		t.Error("a stream of another GPU copies")
@@ -308,5 +321,5 @@ func TestFlags(t *testing.T) {
 	if err := k.lib.Launch(must(k.lib.Function(m, "om_test_sum"))(t), grid, launch, second); err == nil {
 		t.Error("a kernel reads memory of another GPU")
 	}
-	_ = k.lib.ReleasePrimary(d)
+	_ = k.lib.ReleasePrimary(d) // what the test leaves is nobody's
 }

@@ -79,6 +79,8 @@ type Options struct {
 	// PieceBytes is how much a read of a Direct fetcher takes at most, QueuesPay how much has to be read for a single pass
 	// to have queues; 0 is what suits disks.
 	PieceBytes, QueuesPay int64
+	// AlignBytes is what offsets in slots of a Staged fetcher are multiples of.
+	AlignBytes int64
 }
 
 // An Error says which group could not be brought.
