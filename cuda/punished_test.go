@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/device"
@@ -172,5 +173,30 @@ func TestKernelsOutliveNoModule(t *testing.T) {
 	}
 	if r := lib.Report(); r.Misuses > 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestWaitsAskFirst: a mark that was reached, or nearly, is asked for and not slept for; one that was not is slept for.
+func TestWaitsAskFirst(t *testing.T) {
+	dev, _ := openSimulated(t, "memory=1M order=lazy:1 fault=cuEventSynchronize:1:400")
+	d := newDesk(t, dev)
+	defer d.close()
+	x := d.put(numbers(tensor.Float32, 8))
+	reached := d.stream.Record()
+	out := make([]byte, 32) // which the driver copies before it returns
+	if err := d.stream.CopyOut(out, x.Region); err != nil {
+		t.Fatal(err)
+	}
+	if err := reached.Sync(t.Context()); err != nil {
+		t.Errorf("a mark that was reached: %v", err)
+	}
+	if err := d.stream.CopyIn(x.Region, out); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.stream.Record().Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "cuEventSynchronize") {
+		t.Errorf("a mark that was not: %v", err)
+	}
+	if err := d.stream.Sync(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
 
 // stagedReadBytes is how much a read into staging memory takes at most, so that several are under way for each half.
-const stagedReadBytes = 2 << 20
+const stagedReadBytes = 1 << 20
 
 // Halves bring weights through host memory of two halves: one is filled while the device copies from the other.
 type halves struct {
@@ -85,7 +86,14 @@ func (h *halves) flush(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := storage.Read(ctx, h.g.opts.Readers, h.requests...); err != nil {
+	readers := fetch.Copiers(h.g.opts.Readers, h.g.opts.copiers, func(yield func(storage.Extent) bool) {
+		for i := range h.requests {
+			if !yield(h.requests[i].Extent) {
+				return
+			}
+		}
+	})
+	if err := storage.Read(ctx, readers, h.requests...); err != nil {
 		return err
 	}
 	for i := range h.requests {

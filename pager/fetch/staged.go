@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	goruntime "runtime"
 	"time"
 
 	"github.com/optimem/optimem/device"
@@ -13,7 +14,7 @@ import (
 // that the device can copy from never.
 type Staged struct {
 	reader
-	readers int
+	readers, copiers int
 	// stream copies to the ring, compute runs the ops.
 	stream, compute device.Stream
 	ring            device.Memory
@@ -115,7 +116,7 @@ func (v *stagedVisit) passing() bool { return v.InPlace == nil && !v.Group.Copie
 func NewStaged(
 	dev device.Device, compute device.Stream, ring device.Memory, groups []StagedGroup, o Options,
 ) (_ *Staged, err error) {
-	s := &Staged{readers: o.Readers, compute: compute, ring: ring}
+	s := &Staged{readers: o.Readers, copiers: o.Copiers, compute: compute, ring: ring}
 	s.bytes, s.loads = o.Read, o.Loads
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
@@ -153,7 +154,13 @@ func (s *Staged) Begin() {
 	for range plan.StagingSlots {
 		s.free <- nil
 	}
-	s.start(s.readers, s.readers)
+	most := s.copiers
+	if most == 0 {
+		most = goruntime.GOMAXPROCS(0)
+	}
+	most = max(most, s.readers)
+	s.disk = make(chan struct{}, s.readers)
+	s.start(most, most)
 	s.idle.Go(s.feed)
 	s.idle.Go(s.copy)
 }
@@ -186,6 +193,7 @@ func (s *Staged) feed() {
 		var began, ended time.Time
 		if len(list) > 0 {
 			s.loads.stamp(&began)
+			v.visit.held = Copiers(s.readers, s.copiers, extents(v.Group.Spans)) > s.readers
 			if !s.request(&v.visit, list) {
 				return
 			}

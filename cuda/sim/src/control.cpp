@@ -84,7 +84,7 @@ API simcuConfigure(const char *text) {
 	w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.blas.clear(), w.allocations.clear(), w.pinned.clear(), w.uses.clear(), w.calls.clear();
 	w.pinned_bytes = w.pinned_peak = w.bytes_in = w.bytes_out = 0;
 	w.misuses = w.spins = w.timed = 0;
-	w.races = w.unpinned = w.launches = w.graph_launches = w.products = w.copies = w.sticky = w.steps_wanted = w.next_stream = 0;
+	w.races = w.unpinned = w.launches = w.graph_launches = w.products = w.copies = w.sticky = w.steps_wanted = w.next_stream = w.asked = 0;
 	w.wanted.clear(), w.host.clear(), w.seen.clear(), w.first_race.clear(), w.first_misuse.clear(), w.message.clear(), w.detail.clear();
 	w.span = 0;
 	w.initialised = false;

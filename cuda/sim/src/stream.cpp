@@ -3,6 +3,17 @@
 
 bool alive(stream *s) { return the().streams.count(s) != 0; }
 
+// later is what is not done yet. Whoever asks again and again sees something happen in the end; who asks for a while and then
+// waits, nothing before.
+static int later() {
+	world &w = the();
+	if (++w.asked % 256 == 0) {
+		w.steps_wanted++;
+		w.changed.notify_all();
+	}
+	return not_ready;
+}
+
 bool foreign(stream *s) { return s->device != current; }
 
 bool spoils(stream *s) {
@@ -91,9 +102,7 @@ API cuStreamQuery(stream *s) {
 		see(m->knows);
 		return 0;
 	}
-	w.steps_wanted++;
-	w.changed.notify_all();
-	return not_ready;
+	return later();
 }
 
 API cuStreamWaitEvent(stream *s, event *e, unsigned flags) {
@@ -152,9 +161,7 @@ API cuEventQuery(event *e) {
 			see(e->last->knows);
 		return 0;
 	}
-	w.steps_wanted++;
-	w.changed.notify_all();
-	return not_ready;
+	return later();
 }
 
 API cuEventSynchronize(event *e) {

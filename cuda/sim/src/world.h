@@ -146,7 +146,7 @@ struct world {
 	std::vector<use> uses;
 	size_t pinned_bytes = 0, pinned_peak = 0;
 	std::map<std::string, int> calls;
-	int sticky = 0, next_stream = 0, steps_wanted = 0;
+	int sticky = 0, next_stream = 0, steps_wanted = 0, asked = 0;
 	std::vector<std::shared_ptr<mark>> wanted;
 	order::clock host; // what streams were synchronised with the host for
 	order::clock seen; // what the host has waited for, or was told to be done
