@@ -54,7 +54,7 @@ func (g *Pager) newDirect(p *plan.Plan, stays [][]plan.Span) (*fetch.Direct, err
 func (g *Pager) fetching() fetch.Options {
 	return fetch.Options{
 		Readers: g.opts.Readers, Read: &g.stats.readBytes, Loads: g.loads,
-		PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay,
+		PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay, Copiers: g.opts.copiers,
 	}
 }
 

@@ -58,8 +58,9 @@ type Options struct {
 	// SwapFolder is where the file lies in which activations wait if a plan for a device whose memory is the host's wants
 	// one. It is needed for such plans alone.
 	SwapFolder string
-	// pieceBytes and queuesPay are those of fetch.Options.
+	// pieceBytes, queuesPay and copiers are those of fetch.Options.
 	pieceBytes, queuesPay int64
+	copiers               int
 }
 
 // A Kind says what an event is about.

@@ -8,7 +8,6 @@ import (
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/storage"
 )
 
 // copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
@@ -159,7 +158,9 @@ func (g *Pager) newStaged(p *plan.Plan) (*fetch.Staged, error) {
 		}
 		groups = append(groups, from)
 	}
-	return fetch.NewStaged(g.dev, g.stream, g.ring, groups, g.fetching())
+	o := g.fetching()
+	o.AlignBytes = p.Target.AlignBytes
+	return fetch.NewStaged(g.dev, g.stream, g.ring, groups, o)
 }
 
 // stageFixed brings the weights that stay through a little host memory, and returns how many bytes were read.
@@ -179,37 +180,4 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 		}
 	}()
 	return g.stageParts(ctx, p, p.Fixed.Spans, p.Fixed.Parts, g.fixed, buf.Bytes())
-}
-
-// stageParts brings parts to the device's memory through the given host memory, and returns how many bytes were read.
-func (g *Pager) stageParts(
-	ctx context.Context, p *plan.Plan, list []plan.Span, parts []plan.Part, memory device.Memory, stage []byte,
-) (read int64, err error) {
-	for _, span := range list {
-		for at := int64(0); at < span.Extent.Bytes; {
-			n := min(int64(len(stage))/storage.AlignBytes*storage.AlignBytes, span.Extent.Bytes-at)
-			e := span.Extent
-			e.Offset, e.Bytes = e.Offset+at, n
-			if err := storage.Read(ctx, g.opts.Readers, storage.Request{Extent: e, Into: stage[:n]}); err != nil {
-				return read, err
-			}
-			read += e.StoredBytes()
-			low := span.Offset + at
-			for _, part := range parts {
-				first, end := max(part.Staged, low), min(part.Staged+part.High-part.Low, low+n)
-				if first >= end {
-					continue
-				}
-				to := device.Region{Memory: memory, Offset: part.Offset + first - part.Staged, Bytes: end - first}
-				if err := g.stream.CopyIn(to, stage[first-low:end-low]); err != nil {
-					return read, located(err, module(p.Lowered.Graph.Values[part.Value].Weight.Name), "load")
-				}
-			}
-			if err := g.stream.Sync(ctx); err != nil { // the host memory is filled again
-				return read, err
-			}
-			at += n
-		}
-	}
-	return read, nil
 }

@@ -277,12 +277,8 @@ func (d *draft) lay(group *plan.Group) {
 		group.LoadSeconds = diskSeconds(r, group)
 		return
 	}
-	for i := range group.Parts {
-		group.Parts[i].Offset = group.SlotBytes
-		group.SlotBytes += plan.AlignUp(group.Parts[i].High-group.Parts[i].Low, d.o.Target.AlignBytes)
-	}
-	group.Spans = staged(g, group.Parts)
-	group.LoadSeconds = copySeconds(r, group.Parts)
+	group.Spans, group.SlotBytes = staged(g, group.Parts, d.o.Target.AlignBytes)
+	group.LoadSeconds = copySeconds(r, group.Parts, d.o.Target.AlignBytes)
 }
 
 // plan completes a plan in which the groups for which keep is true stay, and the others go through a ring. It returns
@@ -415,9 +411,5 @@ func fix(p *plan.Plan, g *graph.Graph, parts []plan.Part) {
 		laySlots(p)
 		return
 	}
-	for i := range parts {
-		parts[i].Offset = p.Fixed.Bytes
-		p.Fixed.Bytes += plan.AlignUp(parts[i].High-parts[i].Low, p.Target.AlignBytes)
-	}
-	p.Fixed.Spans = staged(g, parts)
+	p.Fixed.Spans, p.Fixed.Bytes = staged(g, parts, p.Target.AlignBytes)
 }

@@ -143,8 +143,8 @@ func checkForecast(t failer, p *plan.Plan, o Options) {
 				load := float64(plan.SpanBytes(group.Spans))/r.DiskBytes + float64(len(group.Spans))*r.ReadSeconds
 				if !p.Target.Direct {
 					bus := 0.0
-					for _, part := range group.Parts {
-						bus += float64(part.High-part.Low)/r.CopyBytes + r.CopySeconds
+					for _, run := range plan.Runs(group.Parts, p.Target.AlignBytes) {
+						bus += float64(run.Bytes)/r.CopyBytes + r.CopySeconds
 					}
 					if load = max(load, bus); group.Copied {
 						load = bus
