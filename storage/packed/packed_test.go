@@ -293,6 +293,54 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// TestBegun: of what an earlier Write left, the blocks that come back are not written again, up to the first that does
+// not.
+func TestBegun(t *testing.T) {
+	const blocks = 9
+	data := normal(3, blocks*DefaultBlockBytes-500, asBFloat16)
+	want, stats := packIt(t, data, 1)
+	s := openIt(t, want)
+	for good := range blocks + 1 {
+		begun := bytes.Clone(want)
+		clear(begun[:headBytes]) // the head comes last
+		if good < blocks {
+			begun[s.at[good]+100] ^= 1
+		}
+		file := &written{memory: memory{begun}}
+		got, err := Write(t.Context(), &memory{data}, file, Options{Threads: 2, Begun: bytes.NewReader(bytes.Clone(begun))})
+		if err != nil || got != stats || !bytes.Equal(file.data, want) {
+			t.Fatalf("%d blocks are good: %v, %+v, want %+v", good, err, got, stats)
+		}
+		if least := s.at[blocks] - s.at[good]; file.bytes < least || file.bytes > least+headBytes+2*blocks*entryBytes {
+			t.Errorf("%d blocks are good: %d bytes are written, %d are missing", good, file.bytes, least)
+		}
+	}
+	other := bytes.Clone(data)
+	other[5*DefaultBlockBytes+7] ^= 1
+	fresh, _ := packIt(t, other, 1)
+	file := &memory{bytes.Clone(want)}
+	if _, err := Write(t.Context(), &memory{other}, file, Options{Begun: bytes.NewReader(want)}); err != nil || !bytes.Equal(file.data, fresh) {
+		t.Errorf("what is left is of another file: %v", err)
+	}
+	for _, n := range []int{0, 10, headBytes + 3, headBytes + blocks*entryBytes, len(want) / 2} {
+		file := &memory{bytes.Clone(want[:n])}
+		if _, err := Write(t.Context(), &memory{data}, file, Options{Begun: bytes.NewReader(want[:n])}); err != nil || !bytes.Equal(file.data, want) {
+			t.Errorf("cut at %d: %v", n, err)
+		}
+	}
+}
+
+// A written memory counts what is written.
+type written struct {
+	memory
+	bytes int64
+}
+
+func (w *written) WriteAt(p []byte, off int64) (int, error) {
+	w.bytes += int64(len(p))
+	return w.memory.WriteAt(p, off)
+}
+
 // TestSameFile: the file does not depend on the number of threads, and what reads take of it adds up to it.
 func TestSameFile(t *testing.T) {
 	data := normal(11, 3*DefaultBlockBytes+1000, asBFloat16)
