@@ -116,7 +116,7 @@ func (p *Plan) FileBytes() int64 {
 	}
 	var n int64
 	for i := range p.Groups {
-		if !p.Groups[i].Paged() {
+		if !p.Groups[i].Paged() || p.Groups[i].Decoded {
 			continue
 		}
 		for _, s := range p.Groups[i].Spans {

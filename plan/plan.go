@@ -179,6 +179,9 @@ type Group struct {
 	// Copied is set where the group's bytes stay in host memory, at CopyOffset of the copies, and the disk is read once.
 	Copied     bool
 	CopyOffset int64
+	// Decoded is set where the bytes that Spans read come from blocks of packed files that stay ([Fixed.Stored]), and not
+	// from the disk.
+	Decoded bool
 	// Where EndRow is not 0, the group is a part of an op that is computed by rows of its weight: [FirstRow, EndRow).
 	FirstRow, EndRow int
 	// Inputs are copied in before the ops run, Outputs (indices of the graph's) copied out after.

@@ -178,6 +178,10 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.Set("decode_bytes", p.DecodeBytes)
 		o.Set("packed_read_seconds", rates.packed)
 		o.Set("raw_read_seconds", rates.raw)
+		if bytes, whole := p.Fixed.StoredBytes(); bytes > 0 {
+			o.Set("compressed_resident_bytes", bytes)
+			o.Set("compressed_resident_weight_bytes", whole)
+		}
 	}
 	if p.SourceBytes > 0 {
 		o.Set("row_length_bytes", p.SourceBytes)
@@ -291,6 +295,10 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	if n := len(p.Fixed.Packed); n > 0 {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")
 	}
+	if bytes, whole := p.Fixed.StoredBytes(); bytes > 0 {
+		t.Row("compressed", fmt.Sprintf("%s of those that stay, as the packed file has them, for %s",
+			ascii.FormatSize(bytes), ascii.FormatSize(whole)))
+	}
 	peak := ascii.FormatSize(p.PeakBytes())
 	if budget, _ := m.session.Budget(); budget > 0 {
 		peak += " of " + ascii.FormatSize(budget)
@@ -334,7 +342,7 @@ func hostPurposes(p *plan.Plan) []wording.Purpose {
 
 // groupsText counts groups by where their weights are.
 func groupsText(p *plan.Plan) string {
-	all, resident, paged, host, rows := 0, 0, 0, 0, 0
+	all, resident, decoded, paged, host, rows := 0, 0, 0, 0, 0, 0
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		n := len(g.Layers())
@@ -342,6 +350,8 @@ func groupsText(p *plan.Plan) string {
 		switch {
 		case g.OnHost:
 			host += n
+		case g.Decoded:
+			decoded += n
 		case g.Paged():
 			paged += n
 		case g.Rows:
@@ -351,6 +361,9 @@ func groupsText(p *plan.Plan) string {
 		}
 	}
 	groups := fmt.Sprintf("%d: %d resident, %d paged", all, resident, paged)
+	if decoded > 0 {
+		groups += fmt.Sprintf(", %d decoded from memory", decoded)
+	}
 	if rows > 0 {
 		groups += fmt.Sprintf(", %d by the rows they need", rows)
 	}

@@ -195,6 +195,9 @@ func (r *run) stepsRows(t *ascii.Table, s *stepsPlan) {
 	}
 	if n := p.MovedBytes + p.Routed.ExpectedBytes; n > 0 {
 		moved = ascii.FormatSize(n)
+		if read := p.FileBytes(); read < p.MovedBytes {
+			moved += ", of " + ascii.FormatSize(read+p.Routed.ExpectedBytes) + " in the file"
+		}
 		if s.sequences > 1 {
 			moved += fmt.Sprintf(", or %s for a token of each text", ascii.FormatSize(s.all.MovedBytes+s.all.Routed.ExpectedBytes))
 		}

@@ -283,7 +283,11 @@ func (d *draft) lay(group *plan.Group) {
 
 // plan completes a plan in which the groups for which keep is true stay, and the others go through a ring. It returns
 // nil where a slot is larger than the ring.
-func (d *draft) plan(keep []bool, use layout) *plan.Plan {
+func (d *draft) plan(keep []bool, use layout) *plan.Plan { return d.planStored(keep, nil, use) }
+
+// planStored is plan; of the groups for which store is true the blocks of packed files stay, and the slots are filled
+// from there.
+func (d *draft) planStored(keep, store []bool, use layout) *plan.Plan {
 	d.o.ask()
 	g := d.l.Graph
 	p := d.base
@@ -297,8 +301,14 @@ func (d *draft) plan(keep []bool, use layout) *plan.Plan {
 		}
 	}
 	held = union(held)
+	p.Fixed.Stored = slices.Clip(p.Fixed.Stored)
 	for i := range p.Groups {
-		d.drop(&p.Groups[i], held)
+		group := &p.Groups[i]
+		d.drop(group, held)
+		if store != nil && store[i] && group.Paged() {
+			p.Fixed.Stored, group.Decoded = append(p.Fixed.Stored, storedOf(group)...), true
+		}
+		decodeOf(group, d.o.Rates)
 	}
 	fix(&p, g, held)
 	var visits []visit
@@ -401,7 +411,7 @@ func fix(p *plan.Plan, g *graph.Graph, parts []plan.Part) {
 			p.ConstBytes += plan.AlignUp(n, p.Target.AlignBytes)
 		}
 	}
-	p.Fixed = plan.Fixed{Parts: parts, Slots: p.Fixed.Slots}
+	p.Fixed = plan.Fixed{Parts: parts, Slots: p.Fixed.Slots, Stored: p.Fixed.Stored}
 	for _, part := range parts {
 		p.Fixed.WeightBytes += part.High - part.Low
 		p.Fixed.Params += g.Values[part.Value].Params(part.High - part.Low)
@@ -409,6 +419,7 @@ func fix(p *plan.Plan, g *graph.Graph, parts []plan.Part) {
 	if p.Target.Direct {
 		p.Fixed.Spans, p.Fixed.Bytes = spans(g, parts, 0) // what is between them would stay, too
 		laySlots(p)
+		layStored(p)
 		return
 	}
 	p.Fixed.Spans, p.Fixed.Bytes = staged(g, parts, p.Target.AlignBytes)

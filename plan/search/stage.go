@@ -134,6 +134,9 @@ func cachedSeconds(r cost.Rates, t plan.Target, g *plan.Group) float64 {
 		return 0
 	}
 	plain, stored, decoded := packedBytes(g.Spans)
+	if g.Decoded {
+		plain, stored = 0, 0
+	}
 	return r.OutOfCache(plain+stored) + cost.CopiedShare*r.Decoding(decoded)
 }
 
