@@ -355,7 +355,7 @@ func TestPace(t *testing.T) {
 	close(s.free)
 	w := &timed{ResponseWriter: httptest.NewRecorder()}
 	begin := time.Now()
-	b, err := r.readBody(w, httptest.NewRequest("POST", "/", iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 2*slowestRate)))))
+	b, err := r.readBody(w, httptest.NewRequest("POST", "/", iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 2*slowestRate)))), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
