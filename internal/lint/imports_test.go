@@ -121,6 +121,8 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/profiled": {
 		"cmd/optimem/internal/listing", "cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "runtime", "memory", "plan", "storage",
 	},
+	"cmd/optimem/internal/arrays":  {"cmd/optimem/internal/values", "internal/npy", "loader", "tensor"},
+	"cmd/optimem/internal/values":  {"tensor"},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
 	"cmd/optimem/internal/wording": {},

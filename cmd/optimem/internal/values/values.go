@@ -1,4 +1,9 @@
-package main
+// Package values tells what tensors hold: elements of any dtype as numbers, text and JSON, and a summary of all of them.
+//
+//	s := values.Summarize("y", t) // least, largest, mean, the first elements, how many are NaN
+//
+// It does not know models, files or tables.
+package values
 
 import (
 	"encoding/binary"
@@ -11,22 +16,23 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// An elements gives the elements of a tensor, whatever its dtype, in row-major order.
-type elements struct {
-	n int
-	// real says that elements are numbers or bools that have an order, float that they may be NaN.
-	real, float bool
-	// value returns an element as a number; integers beyond 2^53 are rounded.
-	value func(i int) float64
-	// less compares exactly. NaN is greater than all, as in torch.topk.
-	less func(i, j int) bool
-	// text writes an element so that it reads back exactly.
-	text func(i int) string
+// Elements gives the elements of a tensor, whatever its dtype, in row-major order.
+type Elements struct {
+	N int
+	// Real says that elements are numbers or bools that have an order, float that they may be NaN.
+	Real, Float bool
+	// Value returns an element as a number; integers beyond 2^53 are rounded.
+	Value func(i int) float64
+	// Less compares exactly. NaN is greater than all, as in torch.topk.
+	Less func(i, j int) bool
+	// Text writes an element so that it reads back exactly.
+	Text func(i int) string
 }
 
 var native = binary.NativeEndian
 
-func elementsOf(t *tensor.Tensor) elements {
+// Of returns the elements of a tensor.
+func Of(t *tensor.Tensor) Elements {
 	t = t.Contiguous()
 	d := t.Data
 	switch t.DType {
@@ -58,7 +64,7 @@ func elementsOf(t *tensor.Tensor) elements {
 		return integers(t, func(i int) uint64 { return native.Uint64(d[8*i:]) })
 	case tensor.Bool:
 		e := integers(t, func(i int) uint8 { return min(d[i], 1) })
-		e.text = func(i int) string { return strconv.FormatBool(d[i] != 0) }
+		e.Text = func(i int) string { return strconv.FormatBool(d[i] != 0) }
 		return e
 	case tensor.Complex64:
 		return complexes(t, func(k int) float64 { return float64(math.Float32frombits(native.Uint32(d[4*k:]))) })
@@ -67,7 +73,7 @@ func elementsOf(t *tensor.Tensor) elements {
 	case tensor.Complex32:
 		return complexes(t, func(k int) float64 { return float64(tensor.Float16ToFloat32(native.Uint16(d[2*k:]))) })
 	}
-	return elements{text: func(int) string { return "?" }}
+	return Elements{Text: func(int) string { return "?" }}
 }
 
 func sizeOf(t *tensor.Tensor) int {
@@ -78,47 +84,48 @@ func sizeOf(t *tensor.Tensor) int {
 	return int(n)
 }
 
-func floats(t *tensor.Tensor, bits int, at func(i int) float64) elements {
-	return elements{
-		n: sizeOf(t), real: true, float: true, value: at,
-		less: func(i, j int) bool {
+func floats(t *tensor.Tensor, bits int, at func(i int) float64) Elements {
+	return Elements{
+		N: sizeOf(t), Real: true, Float: true, Value: at,
+		Less: func(i, j int) bool {
 			x, y := at(i), at(j)
 			return x < y || x == x && y != y
 		},
-		text: func(i int) string { return strconv.FormatFloat(at(i), 'g', -1, bits) },
+		Text: func(i int) string { return strconv.FormatFloat(at(i), 'g', -1, bits) },
 	}
 }
 
-func integers[T int64 | uint8 | uint16 | uint32 | uint64](t *tensor.Tensor, at func(i int) T) elements {
-	return elements{
-		n: sizeOf(t), real: true,
-		value: func(i int) float64 { return float64(at(i)) },
-		less:  func(i, j int) bool { return at(i) < at(j) },
-		text:  func(i int) string { return fmt.Sprint(at(i)) },
+func integers[T int64 | uint8 | uint16 | uint32 | uint64](t *tensor.Tensor, at func(i int) T) Elements {
+	return Elements{
+		N: sizeOf(t), Real: true,
+		Value: func(i int) float64 { return float64(at(i)) },
+		Less:  func(i, j int) bool { return at(i) < at(j) },
+		Text:  func(i int) string { return fmt.Sprint(at(i)) },
 	}
 }
 
 // complexes gives complex elements, whose parts lie one after the other. Their value is NaN where a part is, else 0.
-func complexes(t *tensor.Tensor, part func(k int) float64) elements {
-	return elements{
-		n: sizeOf(t), float: true,
-		value: func(i int) float64 {
+func complexes(t *tensor.Tensor, part func(k int) float64) Elements {
+	return Elements{
+		N: sizeOf(t), Float: true,
+		Value: func(i int) float64 {
 			if re, im := part(2*i), part(2*i+1); re != re || im != im {
 				return math.NaN()
 			}
 			return 0
 		},
-		text: func(i int) string {
+		Text: func(i int) string {
 			re, im := part(2*i), part(2*i+1)
 			return strconv.FormatFloat(re, 'g', -1, 64) + fmt.Sprintf("%+gi", im)
 		},
 	}
 }
 
-// jsonText writes an element as JSON, which has no NaN and no infinity: they are text, as are complex numbers.
-func (e elements) jsonText(i int) string { return jsonNumber(e.text(i)) }
+// JSON writes an element as JSON, which has no NaN and no infinity: they are text, as are complex numbers.
+func (e Elements) JSON(i int) string { return JSONNumber(e.Text(i)) }
 
-func jsonNumber(text string) string {
+// JSONNumber writes the text of an element as JSON.
+func JSONNumber(text string) string {
 	switch text {
 	case "+Inf", "Inf":
 		return `"Infinity"`
@@ -133,61 +140,62 @@ func jsonNumber(text string) string {
 	return strconv.Quote(text)
 }
 
-// A summary says what a tensor holds.
-type summary struct {
-	name  string
-	dtype tensor.DType
-	shape tensor.Shape
-	n     int
-	nan   int
-	// min and max are texts, "" where there is no number; mean is that of the numbers.
-	min, max string
-	mean     float64
-	first    []string
-	all      elements
+// A Summary says what a tensor holds.
+type Summary struct {
+	Name  string
+	DType tensor.DType
+	Shape tensor.Shape
+	// N counts all elements, NaN those that are none.
+	N, NaN int
+	// Min and Max are texts, "" where there is no number; Mean is that of the numbers.
+	Min, Max string
+	Mean     float64
+	// First are the first elements as text, All gives every one.
+	First []string
+	All   Elements
 }
 
 // firstValues is how many elements a summary shows.
 const firstValues = 6
 
-// summarize looks at all elements. NaN counts by itself and not in the others.
-func summarize(name string, t *tensor.Tensor) summary {
-	e := elementsOf(t)
-	s := summary{name: name, dtype: t.DType, shape: t.Layout.Shape, n: e.n, all: e}
+// Summarize looks at all elements. NaN counts by itself and not in the others.
+func Summarize(name string, t *tensor.Tensor) Summary {
+	e := Of(t)
+	s := Summary{Name: name, DType: t.DType, Shape: t.Layout.Shape, N: e.N, All: e}
 	low, high, count := -1, -1, 0
 	var sum float64
-	for i := range e.n {
+	for i := range e.N {
 		v := 0.0
-		if e.value != nil {
-			v = e.value(i)
+		if e.Value != nil {
+			v = e.Value(i)
 		}
-		if e.float && v != v {
-			s.nan++
+		if e.Float && v != v {
+			s.NaN++
 			continue
 		}
-		if !e.real {
+		if !e.Real {
 			continue
 		}
-		if low < 0 || e.less(i, low) {
+		if low < 0 || e.Less(i, low) {
 			low = i
 		}
-		if high < 0 || e.less(high, i) {
+		if high < 0 || e.Less(high, i) {
 			high = i
 		}
 		sum += v
 		count++
 	}
 	if count > 0 {
-		s.min, s.max, s.mean = e.text(low), e.text(high), sum/float64(count)
+		s.Min, s.Max, s.Mean = e.Text(low), e.Text(high), sum/float64(count)
 	}
-	for i := range min(e.n, firstValues) {
-		s.first = append(s.first, e.text(i))
+	for i := range min(e.N, firstValues) {
+		s.First = append(s.First, e.Text(i))
 	}
 	return s
 }
 
-// short writes a number for people, to five digits, integers in full.
-func short(text string) string {
+// Short writes a number for people, to five digits, integers in full.
+func Short(text string) string {
 	if !strings.ContainsAny(text, ".e") {
 		return text
 	}
