@@ -9,7 +9,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/models/lora"
 	"github.com/optimem/optimem/tensor"
 )
@@ -340,12 +340,12 @@ func (r *stepRecorder) Recur(path, op string, in []layers.Tensor) (layers.Tensor
 	operands, shapes := make([]graph.Operand, len(in)), make([]tensor.Shape, len(in))
 	for i, x := range in {
 		if operands[i] = graph.Absent; x != nil {
-			operands[i], shapes[i] = r.Read(x.(*aten.Ref)), x.Shape()
+			operands[i], shapes[i] = r.Read(x.(*cells.Ref)), x.Shape()
 		}
 	}
 	shape := append(tensor.Shape{r.options.States}, graph.StateShape(graph.Kind(op), shapes)...)
 	cache := r.Graph.AddCache(path+".state", tensor.Float32, shape)
-	operands = append(operands, r.Graph.Whole(cache), r.Read(r.states.(*aten.Ref)))
+	operands = append(operands, r.Graph.Whole(cache), r.Read(r.states.(*cells.Ref)))
 	return r.Emit1(graph.Kind(op), nil, operands...)
 }
 
@@ -384,7 +384,7 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		r.written = make(map[string][]graph.Operand)
 	}
 	r.written[path] = caches
-	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(tables.(*aten.Ref)))
+	in = append(append(in, caches...), r.Read(r.positions.(*cells.Ref)), r.Read(tables.(*cells.Ref)))
 	return r.attend(in, a)
 }
 
@@ -397,7 +397,7 @@ func (r *stepRecorder) attend(in []graph.Operand, a layers.Attention) (layers.Te
 		for len(in) < 7+i {
 			in = append(in, graph.Absent)
 		}
-		in = append(in, r.Read(x.(*aten.Ref)))
+		in = append(in, r.Read(x.(*cells.Ref)))
 	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window, "chunk": a.Chunk}, in...)
 	if err != nil {
@@ -408,7 +408,7 @@ func (r *stepRecorder) attend(in []graph.Operand, a layers.Attention) (layers.Te
 }
 
 // rowsOf returns [1 heads rows size] as [rows heads size].
-func (r *recorder) rowsOf(x layers.Tensor) (*aten.Ref, error) {
+func (r *recorder) rowsOf(x layers.Tensor) (*cells.Ref, error) {
 	s := x.Shape()
 	if len(s) != 4 || s[0] != 1 {
 		return nil, fmt.Errorf("%v where [1 heads rows size] is wanted", s)
@@ -420,7 +420,7 @@ func (r *recorder) rowsOf(x layers.Tensor) (*aten.Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out[0].(*aten.Ref), nil
+	return out[0].(*cells.Ref), nil
 }
 
 // cache returns the cache of keys, or of values, of the module at path: of rows of [heads size] in so many blocks.
@@ -463,7 +463,7 @@ func (r *stepRecorder) choose(adapter int, with, without layers.Tensor) (layers.
 func (r *stepRecorder) give(result any) error {
 	fields, _ := result.(layers.Fields)
 	for _, f := range fields {
-		x, ok := f.Value.(*aten.Ref)
+		x, ok := f.Value.(*cells.Ref)
 		if !ok || x.IsCounted() || f.Name != StepLogits || len(x.Shape()) != 3 {
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/embed"
@@ -99,7 +100,7 @@ const (
 
 func (e *embedding) check() error {
 	changed := e.cmd.Flags().Changed
-	switch format := formatOf(e.output); {
+	switch format := arrays.FormatOf(e.output); {
 	case e.input != "" && len(e.args) > 0:
 		return e.usage("", "TEXT and --input are both given")
 	case changed("prompt") && changed("prompt-name"):
@@ -108,7 +109,7 @@ func (e *embedding) check() error {
 		return e.usage("", "--dim takes a number of 1 or more")
 	case changed("max-tokens") && e.maxTokens < 1 || e.maxTokens < 0:
 		return e.usage("", "--max-tokens takes a number of 1 or more")
-	case e.output != "" && format != ".jsonl" && outputFormats[format] == nil:
+	case e.output != "" && format != ".jsonl" && arrays.Formats[format] == nil:
 		return e.usage("there is: .npy, .safetensors, .json, .jsonl", "%s: unknown format of vectors", e.output)
 	}
 	return e.checkFlags()
@@ -331,11 +332,11 @@ func (e *embedding) rows(of func(i int) vectorJSON) iter.Seq[vectorJSON] {
 
 // write writes the vectors to a file.
 func (e *embedding) write(ctx context.Context, f *os.File, r *embed.Result) error {
-	if format := formatOf(e.output); format != ".jsonl" {
+	if format := arrays.FormatOf(e.output); format != ".jsonl" {
 		x := tensor.Of(r.Data, len(r.Tokens), r.Dim)
-		return outputFormats[format](ctx, contextWriter{ctx, f}, []namedTensor{{"embeddings", x}})
+		return arrays.Formats[format](ctx, arrays.Writer(ctx, f), []arrays.Named{{Name: "embeddings", Tensor: x}})
 	}
-	w := bufio.NewWriter(contextWriter{ctx, f})
+	w := bufio.NewWriter(arrays.Writer(ctx, f))
 	for i, t := range e.texts {
 		if err := t.line(w, r.Tokens[i], r.Vector(i)); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -43,7 +44,7 @@ const maxConfigBytes = 16 << 20
 
 // readConfig reads the configuration of a Hugging Face model.
 func readConfig(path string) ([]byte, error) {
-	f, size, err := openSized(path)
+	f, size, err := arrays.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}

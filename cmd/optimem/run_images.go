@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
@@ -146,14 +147,14 @@ func (r *run) allocPictures(in *runInputs, p models.Port, n, height, width int) 
 // decode reads a picture. The limit that the user allows for opening files holds for it, too, where it is given. A few
 // bytes may be a picture of a gigabyte, so that what the decoders read says little about how long they take.
 func (r *run) decode(ctx context.Context, path string) (*preprocess.Picture, error) {
-	f, _, err := openSized(path)
+	f, _, err := arrays.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
 	reader := struct {
 		io.Reader
 		io.Seeker
-	}{contextReader{ctx, f}, f}
+	}{arrays.Reader(ctx, f), f}
 	limits := preprocess.Limits{MemoryBytes: int64(r.maxMemory)}
 	p, err := unlessDone(ctx, func() (*preprocess.Picture, error) {
 		defer f.Close()

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
+	"github.com/optimem/optimem/cmd/optimem/internal/values"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/fixtures"
@@ -58,7 +60,7 @@ func done(t *testing.T, args ...string) (stdout, stderr string) {
 
 func readNPY(t *testing.T, path string) *tensor.Tensor {
 	t.Helper()
-	f, size, err := openSized(path)
+	f, size, err := arrays.OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,19 +371,19 @@ func TestSummaries(t *testing.T) {
 		{&tensor.Tensor{DType: tensor.Float8E5M2, Layout: tensor.Contiguous(1), Data: []byte{0x3e}},
 			"1.5", "1.5", "1.5", 0, "1.5", "1.5"},
 	} {
-		s := summarize("", tt.tensor)
+		s := values.Summarize("", tt.tensor)
 		mean := ""
-		if s.min != "" {
-			mean = short(fmt.Sprint(s.mean))
+		if s.Min != "" {
+			mean = values.Short(fmt.Sprint(s.Mean))
 		}
 		var inJSON []string
-		for i := range s.n {
-			inJSON = append(inJSON, s.all.jsonText(i))
+		for i := range s.N {
+			inJSON = append(inJSON, s.All.JSON(i))
 		}
-		if short(s.min) != tt.min || mean != tt.mean || short(s.max) != tt.max || s.nan != tt.nan ||
-			strings.Join(s.first, " ") != tt.first || strings.Join(inJSON, " ") != tt.json {
+		if values.Short(s.Min) != tt.min || mean != tt.mean || values.Short(s.Max) != tt.max || s.NaN != tt.nan ||
+			strings.Join(s.First, " ") != tt.first || strings.Join(inJSON, " ") != tt.json {
 			t.Errorf("%v %v: min %s, mean %s, max %s, %d NaN, first %v, JSON %v",
-				tt.tensor.DType, tt.first, s.min, mean, s.max, s.nan, s.first, inJSON)
+				tt.tensor.DType, tt.first, s.Min, mean, s.Max, s.NaN, s.First, inJSON)
 		}
 		if !json.Valid([]byte("[" + strings.Join(inJSON, ",") + "]")) {
 			t.Errorf("%v is no JSON", inJSON)
@@ -437,7 +439,7 @@ func TestRunReportsNaN(t *testing.T) {
 // NumPy has no bfloat16, and the numbers are not quietly made into others.
 func TestRunWritable(t *testing.T) {
 	y := &tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1), Data: []byte{0, 0}}
-	half := []namedTensor{{"y", y}}
+	half := []arrays.Named{{Name: "y", Tensor: y}}
 	var r run
 	for path, want := range map[string]string{
 		"y.npy": "write it to a file that ends in .safetensors", "y.safetensors": "", "y.json": "",
@@ -454,7 +456,7 @@ func TestRunWritable(t *testing.T) {
 // The largest come first, equal ones in order, NaN before all, as in torch.topk.
 func TestBest(t *testing.T) {
 	nan := float32(math.NaN())
-	s := summarize("", tensor.Of([]float32{1, 3, 2, 3, 0, nan, 9, nan, 8, 7}, 2, 5))
+	s := values.Summarize("", tensor.Of([]float32{1, 3, 2, 3, 0, nan, 9, nan, 8, 7}, 2, 5))
 	for k, want := range map[int][2][]int{
 		1: {{1}, {0}},
 		2: {{1, 3}, {0, 2}},
@@ -537,10 +539,10 @@ func TestRunOutputForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := elementsOf(y)
+		e := values.Of(y)
 		values := []string{}
-		for i := range e.n {
-			values = append(values, e.text(i))
+		for i := range e.N {
+			values = append(values, e.Text(i))
 		}
 		if got := fmt.Sprintf("%v %v %v", y.DType, y.Layout.Shape, values); got != want[w.Name] {
 			t.Errorf("safetensors: %s is %s, want %s", w.Name, got, want[w.Name])
