@@ -164,7 +164,7 @@ func (e *Embedder) next() (parts []part, length int) {
 	if e.paged.Load() {
 		worth = pagedWorth
 	}
-	for _, t := range all[:min(e.together(all, worth), max(passTokens/length, 1))] {
+	for _, t := range all[:min(e.together(all, worth), max(e.passTokens()/length, 1))] {
 		i := slices.IndexFunc(parts, func(p part) bool { return p.job == t.of })
 		if i < 0 {
 			i, parts = len(parts), append(parts, part{job: t.of})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/models/transformers"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -68,7 +69,7 @@ func TestPadded(t *testing.T) {
 
 // TestTogether: texts share passes so that padding and passes cost the least, as trying all ways to cut them shows.
 func TestTogether(t *testing.T) {
-	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
+	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}, near: passTokens}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		texts := make([]encoded, 1+random.IntN(40))
@@ -106,6 +107,30 @@ func TestTogether(t *testing.T) {
 				t.Errorf("%v, a pass worth %d: %d, and %d is the least", lengths, worth, cost, least[0])
 			}
 		}
+	}
+}
+
+// TestNearTokens: passes of narrow models are small where their weights are in memory, and only there.
+func TestNearTokens(t *testing.T) {
+	for _, c := range []struct {
+		width, threads int
+		device         string
+		want           int
+	}{
+		{384, 1, "", 341}, {384, 2, "cpu", 682}, {384, 1000, "", passTokens}, {16, 1, "", passTokens}, {nearWidth, 1, "", 227},
+		{nearWidth + 1, 1, "", passTokens}, {384, 1, "cuda", passTokens},
+	} {
+		got := nearTokens(c.width, runtime.Options{Threads: c.threads, Device: c.device})
+		if got != c.want {
+			t.Errorf("%+v: %d tokens", c, got)
+		}
+	}
+	e := &Embedder{near: 5}
+	if e.passTokens() != 5 {
+		t.Errorf("%d tokens in memory", e.passTokens())
+	}
+	if e.paged.Store(true); e.passTokens() != passTokens {
+		t.Errorf("%d tokens of weights that are brought", e.passTokens())
 	}
 }
 
