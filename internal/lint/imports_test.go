@@ -114,6 +114,9 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/profiled": {
 		"cmd/optimem/internal/listing", "cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "runtime", "memory", "plan", "storage",
 	},
+	"cmd/optimem/internal/heard": {
+		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "internal/ascii", "internal/npy", "tensor",
+	},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
 	"cmd/optimem/internal/wording": {},
