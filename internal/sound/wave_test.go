@@ -37,7 +37,7 @@ func TestWave(t *testing.T) {
 			t.Fatalf("%s: %v, %v", c.config, got, err)
 		}
 		for i, x := range got {
-			if math.Abs(float64(x-c.want[i])) > 3e-7 {
+			if !(math.Abs(float64(x-c.want[i])) <= 3e-7) {
 				t.Errorf("%s: sample %d is %v, want %v", c.config, i, x, c.want[i])
 			}
 		}
