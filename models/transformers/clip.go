@@ -223,7 +223,11 @@ func clipTextEmbeddingsForward(t *layers.Trace, m *layers.Module, args ...any) a
 
 func clipVisionModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x := t.ChildOf(m, "embeddings", picture(t, args)).(layers.Tensor)
-	x = t.ChildOf(m, "encoder", t.Child(m, "pre_layrnorm", x), nil).(layers.Tensor)
+	x = t.Child(m, "pre_layrnorm", x)
+	if m.Bool("states") {
+		return statesOf(t, m.Child("encoder"), x)
+	}
+	x = t.ChildOf(m, "encoder", x, nil).(layers.Tensor)
 	return layers.Fields{
 		{Name: "last_hidden_state", Value: x},
 		{Name: "pooler_output", Value: t.Child(m, "post_layernorm", t.Op("select.int", x, 1, 0))},
