@@ -66,7 +66,7 @@ var familyRows = []familyRow{
 	{"Granite 4 (hybrid)", "granitemoehybrid.*", true}, {"Qwen3-Next", "qwen3_next.*", true}, {"Qwen3.5 (text)", "qwen3_5", true},
 	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true},
 	{"wav2vec 2.0", "wav2vec2", true}, {"HuBERT", "hubert", true}, {"WavLM", "wavlm", true}, {"Data2Vec (audio)", "data2vec-audio", true},
-	{"LLaVA", "llava|llava_.*", true},
+	{"LLaVA", "llava|llava_.*", true}, {"Chinese-CLIP", "chinese_clip", true},
 	{"UniSpeech", "unispeech", true}, {"UniSpeech-SAT", "unispeech-sat", true},
 }
 

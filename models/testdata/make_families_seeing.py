@@ -49,6 +49,11 @@ HEADS = {
             "text_config": WORDS | ONE, "vision_feature_layer": [-3, 1, -1], "multimodal_projector_bias": False}, [asked(25, 1)]),
     ],
 }
+HEADS |= {
+    "chinese_clip": [("both", "ChineseCLIPModel", {
+        "text_config": TEXT | ONE, "vision_config": VISION | ONE, "projection_dim": 24}, [
+            words(2, 9) | {"pixel_values": image(3, 3, 40, 40), "token_type_ids": literal(torch.arange(18).reshape(2, 9) % 2)}])],
+}
 PARTS = ("llava",)
 
 
