@@ -123,6 +123,9 @@ var diagram = map[string][]string{
 	},
 	"cmd/optimem/internal/arrays":  {"cmd/optimem/internal/values", "internal/npy", "loader", "tensor"},
 	"cmd/optimem/internal/values":  {"tensor"},
+	"cmd/optimem/internal/heard": {
+		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "internal/ascii", "internal/npy", "tensor",
+	},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
 	"cmd/optimem/internal/wording": {},

@@ -449,12 +449,15 @@ type around struct {
 	shared   [2]remembered
 }
 
-// modelForward takes input_ids, attention_mask and position_ids.
+// modelForward takes input_ids, attention_mask, position_ids and, in a model that sees, what stands in the places of pictures.
 func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	own := d.of(m)
 	ids, positions := tokenIDs(t, args), optional(t, args, 2)
 	s := ids.Shape()
 	x := t.Child(m, own.names.embed, ids)
+	if len(args) > 3 {
+		x = args[3].(*pictured).place(t, ids, x)
+	}
 	if own.names.embedNorm != "" {
 		x = t.Child(m, own.names.embedNorm, x)
 	}

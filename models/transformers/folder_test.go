@@ -241,12 +241,12 @@ func TestEveryKeyMatters(t *testing.T) {
 				continue // which training alone reads
 			}
 			without := slices.Delete(slices.Clone(dict), i, i+1)
-			if _, err := transformers.FromConfig([]byte(r.Config), without); err == nil && !excused(e.Name) {
+			if _, err := transformers.Named(r.Arch, []byte(r.Config), without); err == nil && !excused(e.Name) {
 				t.Errorf("%s/%s: nothing is said when %s is missing", kind, r.Name, e.Name)
 			}
 			other := slices.Clone(dict)
 			other[i].Shape = append(slices.Clone(e.Shape), 2)
-			if _, err := transformers.FromConfig([]byte(r.Config), other); err == nil {
+			if _, err := transformers.Named(r.Arch, []byte(r.Config), other); err == nil {
 				t.Errorf("%s/%s: nothing is said when %s has another shape", kind, r.Name, e.Name)
 			}
 		}

@@ -22,6 +22,8 @@ type recorded struct {
 	Name      string
 	Config    string
 	Reference zoo.Reference
+	// Arch is the class, where the folder is taken for a part of it otherwise.
+	Arch string
 	// Greedy are tokens that are given, and the likeliest ones after them; empty where there are none.
 	Greedy []int64
 }
@@ -88,7 +90,7 @@ func TestHeads(t *testing.T) {
 
 func runRecorded(t *testing.T, r *recorded, ckpt *loader.Checkpoint) {
 	t.Helper()
-	model, err := models.Build(ckpt, models.Options{})
+	model, err := models.Build(ckpt, models.Options{Arch: r.Arch})
 	if err != nil {
 		t.Fatal(err)
 	}

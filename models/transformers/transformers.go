@@ -84,7 +84,7 @@ func transducing(context, source func(c *config) int, h head) head {
 // families is every family of the package.
 var families = slices.Concat(decoders, mixtures, recurrents, siglipFamilies, speechFamilies, []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, electra, mpnet, debertaV2, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
-	vit, deit, dinov2, dinov3, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper,
+	vit, deit, dinov2, dinov3, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper, llava, chineseClip,
 })
 
 // Classes are the package's classes.
@@ -112,7 +112,11 @@ func FromConfig(text []byte, dict layers.StateDict) (*layers.Architecture, error
 // such as "llama": a model of a type that is not known here, and that is of a known family by its weights and all that its
 // configuration says.
 func Named(class string, text []byte, dict layers.StateDict) (*layers.Architecture, error) {
-	c, err := parseConfig(text, dict)
+	parse := parseConfig
+	if seeing(class) {
+		parse = parseWhole
+	}
+	c, err := parse(text, dict)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"hash/fnv"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// spellingModel makes the folder of a tiny model that says letters of a sound, with weights that follow from their names.
+func spellingModel(t *testing.T) string {
+	t.Helper()
+	f, err := os.Open("../../models/testdata/families/hf/speech.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []struct {
+		Config string
+		Files  map[string]string
+		State  map[string][]int
+	}
+	if err := json.NewDecoder(z).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	r, dir := list[0], t.TempDir()
+	files := maps.Clone(r.Files)
+	files["config.json"], files["model.safetensors"] = r.Config, weightsOf(t, r.State)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// weightsOf is a file of safetensors with weights that follow from their names.
+func weightsOf(t *testing.T, state map[string][]int) string {
+	t.Helper()
+	header, data := make(map[string]any), []byte(nil)
+	for _, key := range slices.Sorted(maps.Keys(state)) {
+		shape, begin, n := state[key], len(data), 1
+		for _, d := range shape {
+			n *= d
+		}
+		h := fnv.New64()
+		_, _ = h.Write([]byte(key))
+		random := rand.New(rand.NewPCG(h.Sum64(), 3))
+		for range n {
+			x := random.NormFloat64() / 2
+			if len(shape) == 1 {
+				x = 1 + x/4
+			}
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
+		}
+		header[key] = map[string]any{"dtype": "F32", "shape": shape, "data_offsets": []int{begin, len(data)}}
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) + string(text) + string(data)
+}
+
+// TestGenerateLetters: a model for CTC writes what it hears, as PROMPT or with --sound, in any mode, as text or JSON; flags
+// of models that write token by token, and sounds that are none, are refused.
+func TestGenerateLetters(t *testing.T) {
+	dir, to := spellingModel(t), t.TempDir()
+	sound := filepath.Join(to, "speech.wav")
+	if err := os.WriteFile(sound, wavOf(1, 16000, 6000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want, said := done(t, "generate", dir, sound)
+	if strings.TrimSpace(want) == "" || !strings.Contains(said, "a sound of 0.4 s in") {
+		t.Errorf("%q, and %q", want, said)
+	}
+	for _, args := range [][]string{{"--sound", sound}, {sound, "--mode", "page", "--threads", "2"}, {sound, "--memory", "200MiB"}} {
+		if got, _ := done(t, slices.Concat([]string{"generate", dir, "--quiet"}, args)...); got != want {
+			t.Errorf("%v: %q, want %q", args, got, want)
+		}
+	}
+	out, _ := done(t, "generate", dir, sound, "--json")
+	var answer struct {
+		Text    string
+		Seconds float64 `json:"sound_seconds"`
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Text != strings.TrimSuffix(want, "\n") || answer.Seconds != 0.375 {
+		t.Errorf("%s: %v", out, err)
+	}
+	for _, args := range [][]string{
+		nil, {sound, "--temperature", "1"}, {sound, "--max-tokens", "3"}, {sound, "-n", "2"}, {sound, "--language", "en"},
+		{sound, "--json", "--logprobs", "2"}, {filepath.Join(to, "none.wav")}, {sound, "--sound", sound},
+	} {
+		if out, text, code := command(t, append([]string{"generate", dir}, args...)...); code != exitUsage || out != "" {
+			t.Errorf("%v: exit code %d: %q", args, code, text)
+		}
+	}
+	fast := filepath.Join(to, "fast.wav")
+	if err := os.WriteFile(fast, wavOf(1, 44100, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, code := command(t, "generate", dir, fast); code != exitUnsupported || !strings.Contains(text, "-ar 16000") {
+		t.Errorf("another rate: exit code %d: %q", code, text)
+	}
+	if err := os.Remove(filepath.Join(dir, "vocab.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, code := command(t, "generate", dir, sound); code != exitUnsafe || !strings.Contains(text, "vocab.json") {
+		t.Errorf("without letters: exit code %d: %q", code, text)
+	}
+}
