@@ -354,11 +354,7 @@ func graniteHybridFamily() *family {
 				layer.Add("block_sparse_moe", x.feed(d, c, 0, s))
 			}
 		},
-		renames: []string{
-			".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj",
-			".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj",
-			".router.layer.weight", ".router.weight",
-		},
+		renames: graniteNames,
 	}
 	f := recurrentFamily(d, dualityForward)
 	x.join(f, d.class)
