@@ -121,8 +121,8 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/profiled": {
 		"cmd/optimem/internal/listing", "cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "runtime", "memory", "plan", "storage",
 	},
-	"cmd/optimem/internal/arrays":  {"cmd/optimem/internal/values", "internal/npy", "loader", "tensor"},
-	"cmd/optimem/internal/values":  {"tensor"},
+	"cmd/optimem/internal/arrays": {"cmd/optimem/internal/values", "internal/npy", "loader", "tensor"},
+	"cmd/optimem/internal/values": {"tensor"},
 	"cmd/optimem/internal/heard": {
 		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "internal/ascii", "internal/npy", "tensor",
 	},

@@ -54,6 +54,9 @@ MPT = renamed(GPT, hidden_size="d_model", num_hidden_layers="n_layers", num_atte
               max_position_embeddings="max_seq_len", intermediate_size=None)
 FALCON = renamed(GPT, intermediate_size="ffn_hidden_size")
 EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+LOOKING = dict(hidden_size=8, intermediate_size=8, depth=1, num_heads=2, patch_size=4, spatial_merge_size=2, out_hidden_size=32)
+ROUTED = dict(n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, n_group=3, topk_group=2,
+              routed_scaling_factor=1.5)
 FOUR = {"num_hidden_layers": 4}
 LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
 MIXED = ["sliding_attention", "full_attention"] * 2
@@ -87,6 +90,23 @@ MODELS = [
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}}),
     ("minimax_m2", "MiniMaxM2ForCausalLM", TEXT | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 4}),
+    ("dots1", "Dots1ForCausalLM", TEXT | WINDOW | {
+        "head_dim": 8, "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "n_shared_experts": 2, "n_group": 3,
+        "topk_group": 2, "first_k_dense_replace": 1, "max_window_layers": 2, "routed_scaling_factor": 1.5, "norm_topk_prob": True}),
+    ("flex_olmo", "FlexOlmoForCausalLM", TEXT | {"num_experts": 4, "num_experts_per_tok": 2}),
+    ("granitemoeshared", "GraniteMoeSharedForCausalLM", TEXT | {
+        "num_local_experts": 4, "embedding_multiplier": 6.0, "logits_scaling": 0.7, "residual_multiplier": 0.5,
+        "attention_multiplier": 0.2, "shared_intermediate_size": 24}),
+    ("solar_open", "SolarOpenForCausalLM", {k: v for k, v in TEXT.items() if k != "intermediate_size"} | ROUTED | {
+        "head_dim": 8, "attention_bias": True}),
+    ("exaone_moe", "ExaoneMoeForCausalLM", TEXT | WINDOW | FOUR | {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
+    ("glm4_moe_lite", "Glm4MoeLiteForCausalLM", TEXT | ROUTED | {
+        "num_key_value_heads": 4, "kv_lora_rank": 24, "q_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
+        "mlp_layer_types": ["sparse", "dense", "sparse"]}),
+    ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", TEXT | {"head_dim": 8, "num_experts": 4, "moe_topk": 2} | rope(
+        "dynamic", alpha=1000.0, factor=1.0)),
+    ("vaultgemma", "VaultGemmaForCausalLM", TEXT | WINDOW | {"head_dim": 16, "query_pre_attn_scalar": 16}),
     ("olmo", "OlmoForCausalLM", TEXT),
     ("olmo_clipped", "OlmoForCausalLM", TEXT | {"clip_qkv": 0.5, "tie_word_embeddings": True}),
     ("olmo2", "Olmo2ForCausalLM", TEXT),
@@ -150,6 +170,19 @@ MODELS = [
     ("ministral3_pictures", "Mistral3ForConditionalGeneration", {
         "text_config": TEXT | {"model_type": "ministral3", "num_hidden_layers": 2, "head_dim": 16},
         "vision_config": EYES | {"model_type": "pixtral"}}),
+    ("qwen2_5_vl_pictures", "Qwen2_5_VLForConditionalGeneration", {
+        "text_config": TEXT | {"num_hidden_layers": 2, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}},
+        "vision_config": LOOKING | {"fullatt_block_indexes": [0], "window_size": 8}}),
+    ("qwen3_vl_pictures", "Qwen3VLForConditionalGeneration", {
+        "text_config": TEXT | {"num_hidden_layers": 2, "head_dim": 8, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}},
+        "vision_config": LOOKING | {"deepstack_visual_indexes": [0], "num_position_embeddings": 4}}),
+    ("qwen3_vl_moe_pictures", "Qwen3VLMoeForConditionalGeneration", {
+        "text_config": TEXT | {"num_hidden_layers": 2, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+                               "moe_intermediate_size": 24, "rope_parameters": {
+                                   "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}},
+        "vision_config": LOOKING | {"deepstack_visual_indexes": [0], "num_position_embeddings": 4}}),
     ("llava_pictures", "LlavaForConditionalGeneration", {
         "text_config": TEXT | {"model_type": "llama", "num_hidden_layers": 2},
         "vision_config": EYES | {"model_type": "clip_vision_model"}}),
@@ -250,7 +283,7 @@ def defaults():
             continue
         for head in ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"):
             of = getattr(T, base + ("TextModel" if head == "Model" and base in SEEING else head), None)
-            if of is None or of.config_class.model_type in ("gemma3", "qwen3_5", "qwen3_5_moe"):
+            if of is None or base in ("Dots1", "HunYuanMoEV1") or of.config_class.model_type in ("gemma3", "qwen3_5", "qwen3_5_moe"):
                 continue
             if of.config_class.model_type in ("falcon", "bloom", "mpt", "gptj", "gpt_neox") and head in (
                     "ForTokenClassification", "ForQuestionAnswering"):

@@ -88,6 +88,8 @@ type decoder struct {
 	end   func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor
 	// full returns the sizes of the attention in layers that do not slide, nil where those are the same.
 	full func(c *config, s shape) shape
+	// latents are the defaults of sizes where keys and values come from latents.
+	latents latents
 	// depth is how many layers there are, nil for what the entry says.
 	depth func(c *config) int
 	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the

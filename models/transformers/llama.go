@@ -103,6 +103,17 @@ var (
 		},
 	}.family()
 
+	vaultGemma = decoder{
+		model: "vaultgemma", class: module("vaultgemma", "VaultGemma"), name: "VaultGemma",
+		vocabulary: 256000, hidden: 2304, inner: 9216, layers: 26, heads: 8, keys: 4, size: 256, positions: 8192,
+		eps: 1e-6, act: "gelu_pytorch_tanh", actKey: "hidden_activation", pad: 0, ties: true, qkvBias: attentionBias,
+		outBias: attentionBias, scaled: true, norm: rootMeanPlusOne, capped: true, scaling: preAttention,
+		names: names{before: sandwiched.before}, noTexts: true, noTokens: true,
+		window: func(c *config, layers int) (int, func(int) bool) {
+			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i%2 == 0 })
+		},
+	}.family()
+
 	phi3 = decoder{
 		model: "phi3", class: "transformers.models.phi3.modeling_phi3.Phi3", name: "Phi3",
 		vocabulary: 32064, hidden: 3072, inner: 8192, layers: 32, heads: 32, positions: 4096, eps: 1e-5,

@@ -6,11 +6,18 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
+// latents are the defaults of sizes of such an attention.
+type latents struct{ nope, value, queries int }
+
 // latent makes the attention of DeepSeek, where keys and values come from a latent of few elements that all heads share, and
 // positions are in a part of the keys that all share, too.
 func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
-	nope, turned, rank := c.size("qk_nope_head_dim", 128), c.size("qk_rope_head_dim", 64), c.size("kv_lora_rank", 512)
-	value := c.size("v_head_dim", 128)
+	l := d.latents
+	if l == (latents{}) {
+		l = latents{128, 128, 1536}
+	}
+	nope, turned, rank := c.size("qk_nope_head_dim", l.nope), c.size("qk_rope_head_dim", 64), c.size("kv_lora_rank", 512)
+	value := c.size("v_head_dim", l.value)
 	attrs["nope"], attrs["rope"], attrs["rank"], attrs["value"] = nope, turned, rank, value
 	attrs["scaling"] = inverseSqrt(nope+turned) * c.latentScale(d.rope)
 	bias := biased(c, attentionBias)
@@ -22,7 +29,7 @@ func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers
 	if v, there := c.fields["q_lora_rank"]; there && v == nil {
 		m.Add("q_proj", layers.Linear(s.hidden, queries, layers.NoBias))
 	} else {
-		n := c.size("q_lora_rank", 1536)
+		n := c.size("q_lora_rank", l.queries)
 		m.Add("q_a_proj", layers.Linear(s.hidden, n, bias)).Add("q_a_layernorm", norm(n)).
 			Add("q_b_proj", layers.Linear(n, queries, layers.NoBias))
 	}
@@ -150,5 +157,15 @@ var (
 		model: "deepseek_v3", class: "transformers.models.deepseek_v3.modeling_deepseek_v3.DeepseekV3", name: "DeepseekV3",
 		vocabulary: 129280, hidden: 7168, inner: 18432, layers: 61, heads: 128, keys: 128, positions: 4096, eps: 1e-6,
 		ignored: []string{`model\.layers\.61\.`},
+	})
+
+	glm4MoeLite = latentFamily(mixture{
+		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 64, chosen: 4, inner: 1536,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
+		dense: listedDense(1), shared: sharedExperts(1536, 1), more: correctedGroups(1, 1, 1.8),
+	}, decoder{
+		model: "glm4_moe_lite", class: module("glm4_moe_lite", "Glm4MoeLite"), name: "Glm4MoeLite", vocabulary: 154880, hidden: 2048,
+		inner: 10240, layers: 47, heads: 20, keys: 20, positions: 202752, eps: 1e-5, latents: latents{192, 256, 768},
+		noTexts: true, noTokens: true, ignored: []string{`model\.layers\.47\.`},
 	})
 )

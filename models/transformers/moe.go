@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A mixture is what decoders with experts have in place of MLPs: a router chooses a few of the experts for each token, and their
@@ -50,7 +51,7 @@ type mixture struct {
 
 // mixtures are the families with experts.
 var mixtures = []*family{
-	mixtral, minimaxM2, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe, deepseekV2, deepseekV3, llama4,
+	mixtral, minimaxM2, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, dots1, flexOlmo, graniteMoeShared, solarOpen, exaoneMoe, hunyuanMoe, glm4MoeLite, ernieMoe, deepseekV2, deepseekV3, llama4,
 }
 
 // A scoring is how weights come from the router's logits.
@@ -103,7 +104,7 @@ func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 		}
 		return d.mlp(c, s.hidden, s.inner)
 	}
-	number, chosen, inner := c.size(x.numberKey, x.number), c.size(x.chosenKey, x.chosen), s.inner
+	number, chosen, inner := c.sizeOf(x.numberKey, x.number, i), c.sizeOf(x.chosenKey, x.chosen, i), s.inner
 	if x.innerKey != "" {
 		inner = c.size(x.innerKey, x.inner)
 	}
@@ -158,6 +159,9 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 	default:
 		m.Attrs["act"] = c.gate(act)
 	}
+	if x.turned = x.turned || c.turnedExperts(number, hidden, inner); x.turned {
+		m.Attrs["turned"] = true
+	}
 	blocks := x.turned && c.holds("experts.gate_up_proj"+blocksSuffix) && !c.whole
 	switch {
 	case blocks:
@@ -195,6 +199,16 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 		m.Add(strconv.Itoa(i), one)
 	}
 	return m
+}
+
+// turnedExperts reports whether the checkpoint has the tensors of all experts turned, as those of Qwen3-VL are.
+func (c *config) turnedExperts(number, hidden, inner int) bool {
+	if hidden == 2*inner { // which no shape tells
+		return strings.HasPrefix(c.part, "qwen3_vl_moe")
+	}
+	return slices.ContainsFunc(c.dict, func(e layers.Entry) bool {
+		return strings.HasSuffix(e.Name, ".experts.gate_up_proj") && e.Shape.Equal(tensor.Shape{number, hidden, 2 * inner})
+	})
 }
 
 // separate reports whether the checkpoint has experts one by one.
@@ -238,6 +252,8 @@ func mixtureForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.T
 		out = t.Op("add.Tensor", out, t.Op("mul.Tensor", share, t.Child(m, "shared_expert", x)))
 	case m.Has("shared_expert"):
 		out = t.Op("add.Tensor", t.Child(m, "shared_expert", x), out)
+	case m.Has("shared_mlp"):
+		out = t.Op("add.Tensor", out, t.Child(m, "shared_mlp", x))
 	case m.Has("shared_experts"):
 		out = t.Op("add.Tensor", out, t.Child(m, "shared_experts", x))
 	}

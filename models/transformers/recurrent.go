@@ -76,7 +76,7 @@ func (d *decoder) selective(c *config, hidden int) *layers.Module {
 	}
 	bias := layers.Attr("bias", c.flag("mamba_proj_bias|use_bias", false))
 	return layers.New(d.class+"Mixer", map[string]any{"inner": inner, "state": state, "rank": rank, "normed": 0.0}).
-		Param("A_log", inner, state).Param("D", inner).
+		Param(c.ratesName(), inner, state).Param("D", inner).
 		Add("conv1d", d.causalConv(c, inner, c.size("mamba_d_conv|conv_kernel", 4), c.flag("mamba_conv_bias|use_conv_bias", true))).
 		Add("act", c.activation(c.text(d.actKey, d.act))).
 		Add("in_proj", layers.Linear(hidden, 2*inner, bias)).
@@ -115,8 +115,22 @@ func unweighted(t *layers.Trace, x layers.Tensor, eps float64) layers.Tensor {
 	return t.Op("mul.Tensor", x, t.Op("rsqrt", t.Op("add.Tensor", mean, eps)))
 }
 
+// ratesKey is what GGUF files call rates, which they have in the place of A_log.
+const ratesKey = "ssm_a"
+
+// ratesName is the name of what rates are made of.
+func (c *config) ratesName() string {
+	if !c.whole && c.holds(ratesKey) {
+		return ratesKey
+	}
+	return "A_log"
+}
+
 // rates are −exp(A_log): how fast states are forgotten.
 func rates(t *layers.Trace, m *layers.Module) layers.Tensor {
+	if m.Params[0].Name == ratesKey {
+		return t.Param(m, ratesKey)
+	}
 	return t.Op("neg", t.Op("exp", t.Param(m, "A_log")))
 }
 
@@ -146,7 +160,7 @@ func (d *decoder) duality(c *config, hidden int, x dual) *layers.Module {
 		"inner": x.inner, "heads": x.heads, "size": x.size, "groups": x.groups, "state": x.state, "norm": x.norm,
 		"least": x.least, "most": x.most, "in_factor": 1.0,
 	}).
-		Param("A_log", x.heads).Param("D", x.heads).Param("dt_bias", x.heads).
+		Param(c.ratesName(), x.heads).Param("D", x.heads).Param("dt_bias", x.heads).
 		Add("conv1d", d.causalConv(c, channels, x.taps, x.convBias)).
 		Add("act", c.activation(x.act)).
 		Add("in_proj", layers.Linear(hidden, x.inner+channels+x.heads, layers.Attr("bias", x.bias))).

@@ -338,7 +338,12 @@ func graniteHybridFamily() *family {
 		scaling:   func(c *config, _ int) float64 { return c.float("attention_multiplier", 1) },
 		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1),
 		logits: func(c *config) float64 { return 1 / c.nonzero("logits_scaling", 1) },
-		by:     func(c *config, d *decoder) { d.still = c.text("position_embedding_type", "") != "rope" },
+		by: func(c *config, d *decoder) {
+			d.still = c.text("position_embedding_type", "") != "rope"
+			if !c.whole && c.holds("shared_mlp.gate_proj.weight") { // as GGUF files have it
+				d.gateFused, d.names.gate, d.names.up, d.names.down = false, "gate_proj", "up_proj", "down_proj"
+			}
+		},
 		feed: func(d *decoder, c *config, _ int, s shape) *layers.Module {
 			return d.mlp(c, s.hidden, c.size("shared_intermediate_size", 1024))
 		},
@@ -354,11 +359,7 @@ func graniteHybridFamily() *family {
 				layer.Add("block_sparse_moe", x.feed(d, c, 0, s))
 			}
 		},
-		renames: []string{
-			".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj",
-			".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj",
-			".router.layer.weight", ".router.weight",
-		},
+		renames: graniteNames,
 	}
 	f := recurrentFamily(d, dualityForward)
 	x.join(f, d.class)

@@ -107,7 +107,7 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 		freq[i] = 1 / x
 	}
 	switch kind {
-	case "default":
+	case "default", "mrope": // for texts, whose positions are the same in all dimensions
 	case "linear":
 		factor := p.positive(c, "factor", 0)
 		for i := range freq {

@@ -239,7 +239,10 @@ func familyOf(c *config, class string) (*family, error) {
 }
 
 // sameAs are model types that are another by a name of their own: their folders name that one's classes.
-var sameAs = map[string]string{"kimi_k2": "deepseek_v3"}
+var sameAs = map[string]string{
+	"kimi_k2": "deepseek_v3", "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
+	"qwen3_vl_moe_text": "qwen3_moe",
+}
 
 // familyNamed returns the family of a model_type, nil where there is none.
 func familyNamed(model string) *family {
