@@ -39,9 +39,7 @@ func (g *Pager) Inventory() Inventory {
 	if g.file != nil {
 		x.FileBytes = g.file.Bytes()
 	}
-	if g.copies != nil {
-		x.CopyBytes = hostBytes(g.copies.buf)
-	}
+	x.CopyBytes = g.copies.bytes()
 	for _, p := range g.programs.All() {
 		if p.consts != nil {
 			x.Constants = append(x.Constants, p.plan)

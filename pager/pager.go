@@ -352,16 +352,17 @@ func (g *Pager) Rest(ctx context.Context) error {
 	return err
 }
 
-// counters are the stats with those that readers count.
+// counters are the stats with those that readers, and who takes host memory beside them, count.
 type counters struct {
 	Stats
-	readBytes atomic.Int64
+	readBytes, pageableBytes atomic.Int64
 }
 
 // Stats returns what was done so far.
 func (g *Pager) Stats() Stats {
 	s := g.stats.Stats
 	s.ReadBytes += g.stats.readBytes.Load()
+	s.PageableBytes = g.stats.pageableBytes.Load()
 	return s
 }
 
@@ -391,10 +392,7 @@ func (g *Pager) HostBytes() int64 {
 			n += int64(len(b.Bytes()))
 		}
 	}
-	if g.copies != nil {
-		n += int64(len(g.copies.buf.Bytes()))
-	}
-	return n
+	return n + g.copies.bytes()
 }
 
 func bytesOf(m device.Memory) int64 {

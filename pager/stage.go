@@ -10,19 +10,6 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
-type copies struct {
-	buf device.HostMemory
-	// groups are those copied, each with whether its bytes are there.
-	groups []copied
-}
-
-type copied struct {
-	spans  []plan.Span
-	offset int64
-	held   bool
-}
-
 // copied reports whether a pager keeps a copy of a group's bytes in host memory.
 func (g *Pager) copied(group *plan.Group) bool { return group.Copied && g.inPlace(group) == nil }
 
@@ -75,19 +62,7 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if g.copies != nil {
 		return nil
 	}
-	c := &copies{}
-	for k := range p.Groups {
-		if group := &p.Groups[k]; g.copied(group) {
-			c.groups = append(c.groups, copied{spans: group.Spans, offset: group.CopyOffset})
-		}
-	}
-	if len(c.groups) == 0 {
-		return nil
-	}
-	if c.buf, err = g.AllocHost(p.HostCopyBytes, hostmem.Staging); err != nil {
-		return err
-	}
-	g.copies = c
+	g.copies = g.newCopies(p)
 	return nil
 }
 
@@ -111,20 +86,13 @@ func (g *Pager) AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemo
 		if err == nil {
 			return mem, nil
 		}
-		g.stats.PageableBytes += bytes
+		g.stats.pageableBytes.Add(bytes)
 	}
 	mem, err := hostmem.Alloc(bytes, purpose)
 	if err != nil {
 		return nil, err
 	}
 	return mem, nil
-}
-
-func (g *Pager) dropCopies() {
-	if g.copies != nil {
-		g.copies.buf.Free()
-		g.copies = nil
-	}
 }
 
 func dropHost(buf *device.HostMemory) {
@@ -149,7 +117,7 @@ func (g *Pager) newStaged(p *plan.Plan) (*fetch.Staged, error) {
 		switch {
 		case from.InPlace != nil:
 		case group.Copied:
-			from.Copy, from.Held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
+			from.Take, from.Held = g.copies.groups[kept].take, &g.copies.groups[kept].held
 			kept++
 		default:
 			for i := range from.Slots {

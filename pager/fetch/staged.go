@@ -40,6 +40,8 @@ type StagedGroup struct {
 	// the fetcher sets and whoever takes the memory may have set before.
 	Copy []byte
 	Held *bool
+	// Take returns what Copy is to be, where that is nil: it is asked when the group is first brought.
+	Take func() ([]byte, error)
 	// Slots are the staging slots that the bytes of the others pass through. All groups have the same two.
 	Slots [plan.StagingSlots][]byte
 }
@@ -126,6 +128,7 @@ func NewStaged(
 		v.copies = copiesOf(&group, o.AlignBytes)
 		switch {
 		case v.InPlace != nil:
+		case v.Group.Copied && v.Copy == nil: // it takes the memory later
 		case v.Group.Copied:
 			v.pieces = pieces(v.Group.Spans, v.Copy, pieceBytes, &v.visit)
 		default:
@@ -170,6 +173,9 @@ func (s *Staged) feed() {
 	slot := 0
 	for n := 0; ; n++ {
 		v := s.order[n%len(s.order)]
+		if !s.take(v) {
+			return
+		}
 		list, from := v.pieces, v.Copy
 		switch {
 		case v.Held != nil && *v.Held:
@@ -217,6 +223,20 @@ func (s *Staged) feed() {
 			return
 		}
 	}
+}
+
+// take takes the memory of a visit's copy where it is not there yet, and reports whether it could.
+func (s *Staged) take(v *stagedVisit) bool {
+	if v.InPlace != nil || !v.Group.Copied || v.Copy != nil {
+		return true
+	}
+	mem, err := v.Take()
+	if err != nil {
+		s.fail(&Error{v.path, err})
+		return false
+	}
+	v.Copy, v.pieces = mem, pieces(v.Group.Spans, mem, pieceBytes, &v.visit)
+	return true
 }
 
 // copy gives the copies of one visit after the other to the device, each behind the event after which its slot is free.

@@ -131,6 +131,12 @@ API cuCtxSetCurrent(uintptr_t context) {
 	return w.sticky;
 }
 
+API cuCtxGetCurrent(uintptr_t *context) {
+	BEGIN("cuCtxGetCurrent")
+	*context = current + 1;
+	return 0;
+}
+
 API cuCtxSynchronize() {
 	IN_CONTEXT("cuCtxSynchronize")
 	for (stream *s : w.streams)
