@@ -114,7 +114,7 @@ func syncFolder(name string) {
 	}
 }
 
-// CheckNew refuses a folder that exists, as [Folder.Write] does, with an [fs.ErrExist].
+// CheckNew refuses what exists, as [Folder.Write] and [GGUF.Write] do, with an [fs.ErrExist].
 func CheckNew(dir string) error {
 	dir = filepath.Clean(dir)
 	_, err := os.Lstat(dir)

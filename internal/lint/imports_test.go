@@ -131,7 +131,7 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/wording": {},
 
 	// Folders made of folders.
-	"quantize": {"loader", "layers", "models/transformers", "tensor"},
+	"quantize": {"loader", "layers", "models/transformers", "tensor", "tensor/encoded", "text/tokenizer"},
 	"pack":     {"loader", "storage", "storage/packed"},
 	// What a model's layers are given, for quantize.
 	"quantize/moments": {"perplexity", "runtime", "models", "graph", "tensor"},

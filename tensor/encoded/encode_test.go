@@ -32,6 +32,9 @@ func toEncode(blocks int) []float32 {
 		*at(2) = float32(math.Abs(float64(*at(2))))
 		*at(3) = -float32(math.Abs(float64(*at(3))))
 		*at(8) *= float32(math.Exp2(-60))
+		if *at(10) = float32(i%32)/2 - 8; i%32 == 0 {
+			*at(10) = 127
+		}
 		if i > 0 {
 			*at(4) = 0
 		}
@@ -116,10 +119,12 @@ func TestEncodeFar(t *testing.T) {
 		for i := range x {
 			x[i] = float32(i%7) - 3
 		}
-		x[2*e.Elements+3] = 3e38
 		out := make([]byte, 3*e.Bytes)
-		if n := e.Encode(out, x); int64(n) != 2*e.Elements {
-			t.Errorf("%s: %d numbers were encoded", e.Name, n)
+		for _, far := range []float32{3e38, 1e9, -1e9} {
+			x[2*e.Elements+3] = far
+			if n := e.Encode(out, x); int64(n) != 2*e.Elements {
+				t.Errorf("%s: %d numbers were encoded before %g", e.Name, n, far)
+			}
 		}
 		for _, tiny := range []float32{1e-45, 1e-40, -1e-39, 1e-30} {
 			for i := range x {

@@ -43,6 +43,8 @@ def numbers():
     blocks[7, 32:] = 0
     blocks[8] = blocks[8] * np.float32(2.0**-60)
     blocks[9] = np.float32(-3)
+    blocks[10] = np.arange(256, dtype=np.float32) % 32 / 2 - 8  # halves, where the scale is 1
+    blocks[10, ::32] = 127
     return out
 
 
