@@ -17,12 +17,12 @@ trap '[[ -z $server ]] || kill "$server" || true; wait; rm -rf "$work"' EXIT
 
 check_goreleaser() {
 	local name program
-	if ! go run "$goreleaser" --version >/dev/null 2>"$work/why"; then
+	if ! GOBIN=$work GOFLAGS= go install "$goreleaser" 2>"$work/why"; then
 		skip "goreleaser: $(tail -1 "$work/why")"
 		return
 	fi
-	go run "$goreleaser" check
-	go run "$goreleaser" release --snapshot --clean
+	"$work/goreleaser" check
+	"$work/goreleaser" release --snapshot --clean
 	for name in linux_amd64 linux_arm64 darwin_amd64 darwin_arm64 windows_amd64; do
 		program=optimem
 		[[ $name != windows_* ]] || program+=.exe
