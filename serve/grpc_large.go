@@ -57,8 +57,8 @@ func (r *Registry) large(next http.Handler) http.Handler {
 			begin = begin[:cap(begin)]
 			n, err = io.ReadFull(from, begin[framePrefix:])
 			n += framePrefix
-			if at := firstTensor(begin[framePrefix:n]); err == nil && at > 0 {
-				r.inferLarge(w, req, from, begin[framePrefix:n], size, at)
+			if field, at := firstTensor(begin[framePrefix:n]); err == nil && at > 0 {
+				r.inferLarge(w, req, from, &largeHead{begin[framePrefix:n], size, field, at})
 				return
 			}
 		}
@@ -80,39 +80,47 @@ type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// firstTensor returns where the bytes of the first tensor begin in a message of which head is the beginning, 0 where that is
-// not within it.
-func firstTensor(head []byte) int {
+// firstTensor returns where the field of the first tensor begins, and its bytes, in a message of which head is the beginning; 0
+// where that is not within it.
+func firstTensor(head []byte) (field, first int) {
 	for at := 0; at < len(head); {
 		number, kind, n := protowire.ConsumeTag(head[at:])
 		if n < 0 {
-			return 0
+			return 0, 0
 		}
 		if number == rawInputs && kind == protowire.BytesType {
 			_, m := protowire.ConsumeVarint(head[at+n:])
 			if m < 0 {
-				return 0
+				return 0, 0
 			}
-			return at + n + m
+			return at, at + n + m
 		}
 		m := protowire.ConsumeFieldValue(number, kind, head[at+n:])
 		if m < 0 {
-			return 0
+			return 0, 0
 		}
 		at += n + m
 	}
-	return 0
+	return 0, 0
 }
 
-// inferLarge answers a call whose message has so many bytes, and begins with head, in which the first tensor begins.
-func (r *Registry) inferLarge(w http.ResponseWriter, req *http.Request, from *paced, head []byte, size int64, first int) {
+// A largeHead is the beginning of a message of so many bytes: the field of its first tensor begins within it, and the
+// tensor's own bytes do.
+type largeHead struct {
+	data         []byte
+	size         int64
+	field, first int
+}
+
+// inferLarge answers a call whose message begins so.
+func (r *Registry) inferLarge(w http.ResponseWriter, req *http.Request, from *paced, head *largeHead) {
 	ctx, cancel, err := grpcDeadline(req)
 	defer cancel()
 	b := &body{registry: r, client: clientOf(req.Context())}
 	defer b.free()
 	var response *oip.Response
 	if err == nil {
-		response, err = r.inferMessage(ctx, b, from, head, size, first)
+		response, err = r.inferMessage(ctx, b, from, head)
 	}
 	header := w.Header()
 	header.Set("Content-Type", req.Header.Get("Content-Type"))
@@ -133,16 +141,26 @@ func (r *Registry) inferLarge(w http.ResponseWriter, req *http.Request, from *pa
 }
 
 // inferMessage reads the rest of a message and has it answered.
-func (r *Registry) inferMessage(ctx context.Context, b *body, from *paced, head []byte, size int64, first int) (*oip.Response, error) {
+func (r *Registry) inferMessage(ctx context.Context, b *body, from *paced, head *largeHead) (*oip.Response, error) {
 	if err := r.takes(); err != nil { // before a body is read
 		return nil, err
 	}
-	if err := b.more(size + 8); err != nil {
+	about := new(inference.InferRequest)
+	if proto.Unmarshal(head.data[:head.field], about) == nil { // else it is said of the whole message
+		v, err := r.find(about.ModelName, about.ModelVersion)
+		if err == nil {
+			err = r.crammed(v)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := b.more(head.size + 8); err != nil {
 		return nil, err
 	}
-	message := alignedBehind(first, size)[:size]
-	copy(message, head)
-	if _, err := io.ReadFull(from, message[len(head):]); err != nil {
+	message := alignedBehind(head.first, head.size)[:head.size]
+	copy(message, head.data)
+	if _, err := io.ReadFull(from, message[len(head.data):]); err != nil {
 		return nil, bodyError(err)
 	}
 	if n, err := from.Read(make([]byte, 1)); n > 0 || err == nil {

@@ -186,7 +186,7 @@ func FuzzLargeMessage(f *testing.F) {
 		f.Add(framed(f, q)[framePrefix:])
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
-		first := firstTensor(message)
+		_, first := firstTensor(message)
 		rest, raw, err := tensorsOf(message)
 		want, got := new(inference.InferRequest), new(inference.InferRequest)
 		if proto.Unmarshal(message, want) != nil || len(want.Raw) > maxTensors {

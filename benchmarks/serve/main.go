@@ -9,7 +9,7 @@
 //	serve -url http://127.0.0.1:8000 -model digits -input input -shape 1,1,8,8 -clients 32 -grpc
 //	serve -url http://127.0.0.1:8000 -post /v1/embeddings -body request.json -type application/json -clients 8 -pid 4711
 //	serve -url http://127.0.0.1:8000 -model digits -input input -shape 1,1,8,8 -print
-//	serve -echo -shape 16777216
+//	serve -echo socket -shape 16777216
 //	serve -direct digits.pt2 -input input -shape 1,1,8,8
 package main
 
@@ -86,7 +86,7 @@ func main() {
 	flag.StringVar(&l.kind, "type", "application/octet-stream", "its content type")
 	body := flag.String("body", "", "file that is the body; {n} in it is a number that is another in each request. Without one: the input's elements")
 	pid := flag.Int("pid", 0, "process whose processor time and memory count, with those of its children")
-	echo := flag.Bool("echo", false, "send the input's bytes to a socket that sends them back, which is what copying costs")
+	echo := flag.String("echo", "", "send the input's bytes to what sends them back, which is what copying costs: socket, or http (HTTP/2 with -grpc)")
 	show := flag.Bool("print", false, "ask once and write the answer to standard output")
 	flag.Parse()
 	for _, n := range strings.Split(*shape, ",") {
@@ -118,9 +118,14 @@ func main() {
 		}
 	}
 	switch {
-	case *echo:
+	case *echo == "socket":
 		print(l.echo(*seconds))
 		return
+	case *echo == "http":
+		print(l.echoHTTP(*clients, *seconds))
+		return
+	case *echo != "":
+		fail(fmt.Errorf("-echo %s", *echo))
 	case *show:
 		if status := l.askFor(os.Stdout); status != http.StatusOK {
 			fail(fmt.Errorf("status %d", status))
