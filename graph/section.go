@@ -57,15 +57,6 @@ func (c *Handover) Bytes() int64 {
 	return (Value{Name: c.Name, DType: c.DType, Shape: c.Shape}).Bytes()
 }
 
-// HandoverBytes returns what values take together.
-func HandoverBytes(list []Handover) int64 {
-	var sum int64
-	for i := range list {
-		sum += list[i].Bytes()
-	}
-	return sum
-}
-
 // Section returns a range of the graph as a graph of its own. A graph cannot be divided that has buffers which it
 // changes, results whose size depends on data, or, at an end of the range, a value that is computed under a condition.
 func (g *Graph) Section(r Range) (*Section, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,9 +176,12 @@ func (r *run) pictureError(path string, err error) error {
 	case errors.Is(err, preprocess.ErrUnsupported):
 		return &failure{err: err, code: exitUnsupported, hints: []string{"convert it to PNG"}}
 	case errors.Is(err, preprocess.ErrLimit):
-		return &failure{err: err, code: exitUnsafe, hints: []string{
-			"if you trust the file, allow more memory: --open-memory 4GiB",
-		}}
+		needBytes := 4 * cmp.Or(int64(r.maxMemory), 1<<30)
+		var large *preprocess.MemoryError
+		if errors.As(err, &large) {
+			needBytes = large.NeedBytes
+		}
+		return &failure{err: err, code: exitUnsafe, hints: []string{moreMemory(needBytes)}}
 	case errors.Is(err, preprocess.ErrFormat):
 		return &failure{err: err, code: exitUnsafe}
 	}

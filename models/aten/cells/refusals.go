@@ -7,8 +7,8 @@ const (
 	SizeOfData    = "the size of its result depends on data, and shapes are fixed before a run"
 	valueOfData   = "it turns data into a number of the program, and programs are fixed before a run"
 	loopOfData    = "how often its body runs depends on data, and programs are fixed before a run"
-	Random        = "it is random; export the model after model.eval()"
-	Factorisation = "of the factorisations of matrices only L and U are computed"
+	random        = "it is random; export the model after model.eval()"
+	factorisation = "of the factorisations of matrices only L and U are computed"
 )
 
 // Refusals says why an op has no meaning here, by its name without the overload.
@@ -24,14 +24,14 @@ var Refusals = func() map[string]string {
 			"aten.Float",
 		},
 		loopOfData: {"higher_order.while_loop"},
-		Random: {
+		random: {
 			"aten.rand", "aten.rand_like", "aten.randn", "aten.randn_like", "aten.randint", "aten.randint_like",
 			"aten.randperm", "aten.bernoulli", "aten.bernoulli_", "aten.multinomial", "aten.normal", "aten.normal_",
 			"aten.uniform", "aten.uniform_", "aten.exponential", "aten.exponential_", "aten.poisson", "aten.binomial",
 			"aten.random_", "aten.random", "aten.native_dropout", "aten.alpha_dropout", "aten.feature_dropout",
 			"aten.rrelu_with_noise", "aten.gumbel_softmax",
 		},
-		Factorisation: {
+		factorisation: {
 			"aten.linalg_svd", "aten._linalg_svd", "aten.svd", "aten.linalg_svdvals", "aten.linalg_qr", "aten.qr",
 			"aten.linalg_eig", "aten.linalg_eigvals", "aten.linalg_eigh", "aten._linalg_eigh", "aten.linalg_eigvalsh",
 			"aten.linalg_cholesky", "aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_pinv", "aten.linalg_lu",
