@@ -23,6 +23,7 @@ import (
 	"github.com/optimem/optimem/embed"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -89,6 +90,9 @@ type embedding struct {
 	texts                  []inputText
 	folder                 *embed.Folder
 	peakBytes, loadedBytes int64
+	// loading is how long it took to bring the weights that stay, before anything was computed.
+	loading  time.Duration
+	computed bool
 }
 
 const (
@@ -183,6 +187,14 @@ func (e *embedding) start(ctx context.Context) (*embed.Embedder, func() error, e
 		return nil, nil, err
 	}
 	opts.Session = e.options(nil, 0)
+	opts.Session.Observe = func(ev runtime.Event) {
+		switch {
+		case ev.Kind == runtime.GroupDone:
+			e.computed = true
+		case ev.Kind == runtime.WeightsLoaded && !e.computed:
+			e.loading += ev.Took
+		}
+	}
 	embedder, err := embed.New(ctx, e.folder, m.model, opts)
 	if err != nil {
 		return nil, nil, errors.Join(err, m.close())
@@ -301,6 +313,7 @@ func (e *embedding) printJSON(r *embed.Result, seconds float64) error {
 	o.Set("tokens", append([]int{}, r.Tokens...))
 	o.Set("cut", r.Cut)
 	o.Set("seconds", seconds)
+	o.Set("load_seconds", e.loading.Seconds())
 	o.Set("peak_device_bytes", e.peakBytes)
 	o.Set("bytes_moved", e.loadedBytes)
 	if e.output == "" {

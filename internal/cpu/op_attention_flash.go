@@ -370,7 +370,17 @@ func (f *flash) hide(u *flashUnit, r int, line []float32, k0 int) (scale float32
 		f.set.Map(simd.MapAffine, line, line, nil, nil, 0, scale, 0)
 		scale = 1
 	}
-	if f.mask.DType == tensor.Bool && (stride != 1 || bytes.IndexByte(f.mask.Data[at:][:len(line)], 0) >= 0) {
+	switch {
+	case f.mask.DType != tensor.Bool:
+	case stride == 1:
+		seen := f.mask.Data[at:][:len(line)]
+		i := bytes.IndexByte(seen, 0) // where padding begins, mostly
+		for ; i >= 0 && i < len(seen); i++ {
+			if seen[i] == 0 {
+				line[i] = hidden[0]
+			}
+		}
+	default:
 		ops.LoadSingle(f.set, mask, f.mask, at, stride)
 		f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
 	}
