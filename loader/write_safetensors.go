@@ -40,7 +40,15 @@ func WriteSafetensors(ctx context.Context, w io.Writer, tensors []TensorData, me
 	if _, err := w.Write(header); err != nil {
 		return err
 	}
-	buf := make([]byte, copyBytes)
+	most := int64(0)
+	for _, t := range sorted {
+		size, err := t.bytes()
+		if err != nil {
+			return err
+		}
+		most = max(most, size)
+	}
+	buf := make([]byte, min(most, copyBytes)) // of many small files each would else take a large one
 	for _, t := range sorted {
 		size, err := t.bytes()
 		if err != nil {

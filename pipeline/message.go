@@ -106,6 +106,9 @@ type Forecast struct {
 	Groups int `json:"groups"`
 	// AfterBytes is what goes to the next stage in a pass.
 	AfterBytes int64 `json:"after_bytes"`
+	// InputBytes are the model's inputs that it is given for a pass, OutputBytes the model's outputs that it gives.
+	InputBytes  int64 `json:"input_bytes"`
+	OutputBytes int64 `json:"output_bytes"`
 }
 
 // forecastOf is that of a plan.

@@ -20,6 +20,9 @@ type Plan struct {
 	// where the model does not fit on any.
 	Alone        *Forecast
 	AloneAddress string
+	// InSeconds is how long a pass's inputs take from the head to the first stage, OutSeconds how long its outputs take
+	// from the last one to the head.
+	InSeconds, OutSeconds float64
 }
 
 // A Part is a stage of a plan.
@@ -35,9 +38,9 @@ type Part struct {
 	HopSeconds float64
 }
 
-// PassSeconds is how long one pass takes from the first stage to the last.
+// PassSeconds is how long one pass takes by itself, from the head through all stages and back.
 func (p *Plan) PassSeconds() float64 {
-	sum := 0.0
+	sum := p.InSeconds + p.OutSeconds
 	for i := range p.Stages {
 		sum += p.Stages[i].Forecast.Seconds + p.Stages[i].HopSeconds
 	}
@@ -46,7 +49,7 @@ func (p *Plan) PassSeconds() float64 {
 
 // IntervalSeconds is how long it takes from the end of one pass to that of the next, where always some are under way.
 func (p *Plan) IntervalSeconds() float64 {
-	most := 0.0
+	most := max(p.InSeconds, p.OutSeconds)
 	for i := range p.Stages {
 		most = max(most, p.Stages[i].Forecast.Seconds, p.Stages[i].HopSeconds)
 	}
@@ -199,9 +202,13 @@ func (d *dividing) divide(ctx context.Context) (*Plan, error) {
 		part.Forecast = *said.Forecast
 		if i < len(made.Stages)-1 {
 			part.HopBytes = said.Forecast.AfterBytes
-			part.HopSeconds = d.seconds[i+1] + float64(part.HopBytes)/d.opts.LinkBytes
+			part.HopSeconds = d.seconds[i+1] + float64(part.HopBytes)/d.opts.LinkBytes // as from the head
 		}
 	}
+	link := func(stage int, bytes int64) float64 { return d.seconds[stage] + float64(bytes)/d.opts.LinkBytes }
+	last := len(made.Stages) - 1
+	made.InSeconds = link(0, made.Stages[0].Forecast.InputBytes)
+	made.OutSeconds = link(last, made.Stages[last].Forecast.OutputBytes)
 	if made.Alone != nil && made.Alone.Seconds < made.PassSeconds() && !d.opts.Slower {
 		return nil, &SlowerError{made.AloneAddress, made.Alone.Seconds, made.PassSeconds()}
 	}

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -60,7 +61,12 @@ func TestPlanMachines(t *testing.T) {
 	if whole := p.Alone.WeightBytes; a.Forecast.WeightBytes == 0 || b.Forecast.WeightBytes == 0 || a.Forecast.WeightBytes >= whole {
 		t.Errorf("weights of %d and %d, of %d", a.Forecast.WeightBytes, b.Forecast.WeightBytes, whole)
 	}
-	if a.Forecast.BufferBytes < 3*a.HopBytes || p.PassSeconds() < a.HopSeconds || p.IntervalSeconds() < a.HopSeconds {
+	const inputs, outputs = 2 * 64 * 4, 2 * 10 * 4 // which go between the head and the stages
+	if p.InSeconds != 2+inputs/1000.0 || p.OutSeconds != 2+outputs/1000.0 {
+		t.Errorf("the head's links take %v and %v s", p.InSeconds, p.OutSeconds)
+	}
+	sum := p.InSeconds + a.Forecast.Seconds + a.HopSeconds + b.Forecast.Seconds + p.OutSeconds
+	if a.Forecast.BufferBytes < 3*a.HopBytes || math.Abs(p.PassSeconds()-sum) > 1e-9 || p.IntervalSeconds() < a.HopSeconds {
 		t.Errorf("%+v", p)
 	}
 	opts.Slower = false

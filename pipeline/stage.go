@@ -251,17 +251,21 @@ func (s *Stage) forecast(ctx context.Context, ask *rangeAsk) (*answer, error) {
 // planned plans a range so that what is under way has room beside it, and returns what it takes. The session's budget
 // is smaller by that afterwards.
 func planned(ctx context.Context, session *runtime.Session, ask *rangeAsk) (*Forecast, error) {
-	var bufferBytes, afterBytes int64
+	var bufferBytes, inputBytes, outputBytes, afterBytes int64
 	if ask.From != "" || ask.To != "" {
 		section, err := session.Section(ctx, ask.Shapes)
 		if err != nil {
 			return nil, err
 		}
-		room, err := roomOf(layoutOf(section))
+		l := layoutOf(section)
+		room, err := roomOf(l)
 		if err != nil {
 			return nil, err
 		}
-		afterBytes = room.after
+		if outputBytes, err = bytesOf(l.Outputs); err != nil {
+			return nil, err
+		}
+		inputBytes, afterBytes = room.inputs, room.after
 		bufferBytes, _ = tensor.MulBytes(room.in+room.out, int64(min(max(ask.Window, 1), maxWindow)))
 		if budget, _ := session.Budget(); budget > 0 {
 			if budget <= bufferBytes {
@@ -283,7 +287,7 @@ func planned(ctx context.Context, session *runtime.Session, ask *rangeAsk) (*For
 		return nil, err
 	}
 	f := forecastOf(p)
-	f.BufferBytes, f.AfterBytes = bufferBytes, afterBytes
+	f.BufferBytes, f.InputBytes, f.OutputBytes, f.AfterBytes = bufferBytes, inputBytes, outputBytes, afterBytes
 	return f, nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/internal/npy"
-	"github.com/optimem/optimem/runtime"
 )
 
 // sharedFolder has pictures as files, some in a folder within.
@@ -46,8 +45,8 @@ func sharedFolder(t *testing.T, n int) (root *os.Root, paths []string) {
 
 func sharedItems(paths []string) iter.Seq[Item] {
 	return func(yield func(Item) bool) {
-		for i, path := range paths {
-			if !yield(Item{Name: path, Inputs: runtime.Values{input: picture(i)}, Files: map[string]string{input: path}}) {
+		for _, path := range paths {
+			if !yield(Item{Name: path, Files: map[string]File{input: {Path: path}}}) {
 				return
 			}
 		}

@@ -1,7 +1,6 @@
 package work
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -12,6 +11,8 @@ import (
 	"io"
 	"regexp"
 	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/tensor"
@@ -30,13 +31,15 @@ type note struct {
 	Item string `json:"item,omitempty"`
 }
 
-// A noteInput is an input of a model: a .npy file in the object store, whose name there is its SHA-256.
+// A noteInput is an input of a model: a file in the object store, whose name there is its SHA-256.
 type noteInput struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"`
 	Bytes  int64  `json:"bytes"`
 	// Path is where it lies in the folder that workers share, "" where it is in the object store.
 	Path string `json:"path,omitempty"`
+	// Preprocess is how a picture becomes numbers, "" for a .npy file.
+	Preprocess string `json:"preprocess,omitempty"`
 }
 
 // A told is what workers tell of a model.
@@ -95,6 +98,9 @@ func (n *note) key(class string) string {
 	parts := []string{"optimem output 1\n", class, "\n"}
 	for _, in := range inputs {
 		parts = append(parts, fmt.Sprintf("%q %s\n", in.Name, in.SHA256))
+		if in.Preprocess != "" {
+			parts = append(parts, fmt.Sprintf("picture %q\n", in.Preprocess))
+		}
 	}
 	return digest(parts...)
 }
@@ -118,9 +124,17 @@ func parseNote(data []byte) (*note, error) {
 		if in.Path != "" && !isShared(in.Path) {
 			return nil, fmt.Errorf("input %.100q: %.100q is no path within a folder", in.Name, in.Path)
 		}
+		if len(in.Preprocess) > maxPreprocess {
+			return nil, fmt.Errorf("input %.100q: a picture becomes numbers in %d bytes of words", in.Name, len(in.Preprocess))
+		}
 		names[in.Name] = true
 	}
 	return n, nil
+}
+
+// hasPictures reports whether an input is a picture.
+func (n *note) hasPictures() bool {
+	return slices.ContainsFunc(n.Inputs, func(in noteInput) bool { return in.Preprocess != "" })
 }
 
 // bytes is what the inputs take.
@@ -145,11 +159,7 @@ func (s *station) read(ctx context.Context, in noteInput) (*tensor.Tensor, error
 	if err != nil {
 		return nil, err
 	}
-	a, err := npy.Open(bytes.NewReader(data), in.Bytes)
-	if err != nil {
-		return nil, poison("input %.100q: %v", in.Name, err)
-	}
-	t, err := a.Read()
+	t, err := npy.Over(data)
 	if err != nil {
 		return nil, poison("input %.100q: %v", in.Name, err)
 	}
@@ -164,28 +174,32 @@ func (s *station) readBytes(ctx context.Context, in noteInput) ([]byte, error) {
 	return s.q.readBytes(ctx, in)
 }
 
-// readBytes reads the object of an input, which is what its name says.
+// readBytes reads the object of an input, which is what its name says: that is compared with what the store says of it,
+// which is compared with what is read, so that the bytes are hashed once.
 func (q *Queue) readBytes(ctx context.Context, in noteInput) ([]byte, error) {
-	info, _, err := q.in.find(ctx, in.SHA256)
+	sum, err := hex.DecodeString(in.SHA256)
 	if err != nil {
 		return nil, err
 	}
-	if info == nil { // or not yet: a replica that answers may be behind
-		return nil, fmt.Errorf("input %.100q is not in the store", in.Name)
-	}
-	if info.Size != uint64(in.Bytes) {
-		return nil, poison("input %.100q has not the size that the note says", in.Name)
-	}
 	data := make([]byte, 0, in.Bytes)
-	err = q.in.get(ctx, in.SHA256, func() (io.Writer, error) {
+	err = q.in.getOf(ctx, in.SHA256, func(info *jetstream.ObjectInfo) (io.Writer, error) {
+		switch {
+		case info.Size != uint64(in.Bytes):
+			return nil, poison("input %.100q has not the size that the note says", in.Name)
+		case info.Digest != digestValue(sum):
+			return nil, poison("input %.100q is not what its name says", in.Name)
+		}
 		data = data[:0]
 		return &within{&data}, nil
 	})
-	if err != nil {
+	var bad *poisonError
+	switch {
+	case errors.As(err, &bad):
+		return nil, err
+	case errors.Is(err, jetstream.ErrObjectNotFound): // or not yet: a replica that answers may be behind
+		return nil, fmt.Errorf("input %.100q is not in the store", in.Name)
+	case err != nil:
 		return nil, fmt.Errorf("input %.100q: %w", in.Name, err)
-	}
-	if sum := sha256.Sum256(data); len(data) != cap(data) || hex.EncodeToString(sum[:]) != in.SHA256 {
-		return nil, poison("input %.100q is not what its name says", in.Name)
 	}
 	return data, nil
 }

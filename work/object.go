@@ -19,8 +19,14 @@ import (
 // again has it made anew.
 var ErrDamaged = errors.New("what is stored is damaged")
 
-// partBytes is what a part of an object takes, well below what a message may.
-const partBytes = 128 << 10
+// partBytes is what a part of an object takes, below what a message may.
+const partBytes = 960 << 10
+
+// partOf is what a part of an object takes on a server: less than usual where messages may not be so long.
+func partOf(maxPayload int64) int {
+	const others = 4 << 10 // headers and a subject
+	return int(max(min(partBytes, maxPayload-others), 1<<10))
+}
 
 // A bucket is an object store in the format of NATS (ADR-20), which other programs read. Unlike those of the client
 // library it puts an object once: its name appears when each of its parts has been acknowledged, and who comes second
@@ -97,48 +103,73 @@ func (b *bucket) whole(ctx context.Context, info *jetstream.ObjectInfo) (whole b
 	return whole, err
 }
 
-// put puts an object, which write writes, unless it is there. write may be called again.
-func (b *bucket) put(ctx context.Context, name string, write func(io.Writer) error) error {
-	return patiently(ctx, func() error {
-		for range 200 { // a replica that answers may be behind
-			info, sequence, err := b.find(ctx, name)
-			if err == nil && info != nil {
-				if whole, err := b.whole(ctx, info); whole || err != nil {
-					return err
-				}
-			}
-			if err != nil {
+// A content is what an object is to have.
+type content struct {
+	// write writes it. It may be called again.
+	write func(io.Writer) error
+	// sum is its SHA-256 where that is known, else nil.
+	sum []byte
+}
+
+// put puts an object unless it is there.
+func (b *bucket) put(ctx context.Context, name string, c content) error {
+	return patiently(ctx, func() error { return b.putUnless(ctx, name, c) })
+}
+
+// putNew is put for an object that was not there a moment ago, and whose name had no message: it is looked for only if
+// somebody put it meanwhile.
+func (b *bucket) putNew(ctx context.Context, name string, c content) error {
+	if again, err := b.putAfter(ctx, name, 0, c); !again && (err == nil || !away(err)) {
+		return err
+	}
+	return b.put(ctx, name, c)
+}
+
+func (b *bucket) putUnless(ctx context.Context, name string, c content) error {
+	for range 200 { // a replica that answers may be behind
+		info, sequence, err := b.find(ctx, name)
+		if err == nil && info != nil {
+			if whole, err := b.whole(ctx, info); whole || err != nil {
 				return err
 			}
-			if again, err := b.putAfter(ctx, name, sequence, write); !again {
-				return err
-			}
-			pause(ctx, 20*time.Millisecond)
 		}
-		return fmt.Errorf("%s: others put it, and it is not there", name)
-	})
+		if err != nil {
+			return err
+		}
+		if again, err := b.putAfter(ctx, name, sequence, c); !again {
+			return err
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	return fmt.Errorf("%s: others put it, and it is not there", name)
 }
 
 // putAfter puts an object in the place of what a message said of its name. Where another did so meanwhile, it is to be
 // looked at again.
-func (b *bucket) putAfter(ctx context.Context, name string, sequence uint64, write func(io.Writer) error) (again bool, err error) {
-	p := &parts{ctx: ctx, b: b, subject: b.partSubject(rand.Text())}
+func (b *bucket) putAfter(ctx context.Context, name string, sequence uint64, c content) (again bool, err error) {
+	p := &parts{ctx: ctx, b: b, subject: b.partSubject(rand.Text()), most: partOf(b.js.Conn().MaxPayload())}
 	drop := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		_ = b.stream.Purge(ctx, jetstream.WithPurgeSubject(p.subject)) // else they go after the time that all is kept
 	}
-	sum := sha256.New()
-	if err = write(io.MultiWriter(sum, p)); err == nil {
+	sum, w := sha256.New(), io.Writer(p)
+	if c.sum == nil {
+		w = io.MultiWriter(sum, p)
+	}
+	if err = c.write(w); err == nil {
 		err = p.flush()
 	}
 	if err != nil {
 		drop()
 		return false, err
 	}
+	if c.sum == nil {
+		c.sum = sum.Sum(nil)
+	}
 	info := jetstream.ObjectInfo{
-		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: partBytes}},
-		Bucket:     b.name, NUID: p.subject[len(b.partSubject("")):], Size: p.total, Chunks: p.sent, Digest: jetstream.GetObjectDigestValue(sum),
+		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(p.most)}},
+		Bucket:     b.name, NUID: p.subject[len(b.partSubject("")):], Size: p.total, Chunks: p.sent, Digest: digestValue(c.sum),
 	}
 	m := nats.NewMsg(b.infoSubject(name))
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
@@ -170,18 +201,19 @@ type parts struct {
 	ctx     context.Context
 	b       *bucket
 	subject string
-	buffer  []byte
-	sent    uint32
-	total   uint64
+	// most is what a part has at most.
+	most   int
+	buffer []byte
+	sent   uint32
+	total  uint64
 }
 
 // Write publishes parts as they are full.
 func (p *parts) Write(data []byte) (int, error) {
 	n := len(data)
 	for len(data) > 0 {
-		k := min(partBytes-len(p.buffer), len(data))
-		p.buffer, data = append(p.buffer, data[:k]...), data[k:]
-		if len(p.buffer) == partBytes {
+		k := min(p.most-len(p.buffer), len(data))
+		if p.buffer, data = append(p.buffer, data[:k]...), data[k:]; len(p.buffer) == p.most {
 			if err := p.flush(); err != nil {
 				return 0, err
 			}
@@ -191,16 +223,31 @@ func (p *parts) Write(data []byte) (int, error) {
 }
 
 func (p *parts) flush() error {
-	if len(p.buffer) == 0 {
+	err := p.send(p.buffer)
+	p.buffer = p.buffer[:0]
+	return err
+}
+
+// writeAll publishes all that there is, without a copy of it.
+func (p *parts) writeAll(data []byte) error {
+	for ; len(data) > p.most; data = data[p.most:] {
+		if err := p.send(data[:p.most]); err != nil {
+			return err
+		}
+	}
+	return p.send(data)
+}
+
+func (p *parts) send(part []byte) error {
+	if len(part) == 0 {
 		return nil
 	}
 	// A part that nobody acknowledged may be there or not: the object is begun anew, under another name.
-	if _, err := p.b.js.Publish(p.ctx, p.subject, p.buffer, jetstream.WithRetryAttempts(0)); err != nil {
+	if _, err := p.b.js.Publish(p.ctx, p.subject, part, jetstream.WithRetryAttempts(0)); err != nil {
 		return err
 	}
 	p.sent++
-	p.total += uint64(len(p.buffer))
-	p.buffer = p.buffer[:0]
+	p.total += uint64(len(part))
 	return nil
 }
 
@@ -209,6 +256,11 @@ const readings = 3
 
 // get writes an object to what begin returns, which it calls again where what was read is not what was put.
 func (b *bucket) get(ctx context.Context, name string, begin func() (io.Writer, error)) error {
+	return b.getOf(ctx, name, func(*jetstream.ObjectInfo) (io.Writer, error) { return begin() })
+}
+
+// getOf is get to what begin returns for what is said of the object.
+func (b *bucket) getOf(ctx context.Context, name string, begin func(*jetstream.ObjectInfo) (io.Writer, error)) error {
 	until := time.Now().Add(b.behind)
 	for reading := 1; ; reading++ {
 		info, _, err := b.find(ctx, name)
@@ -218,7 +270,7 @@ func (b *bucket) get(ctx context.Context, name string, begin func() (io.Writer, 
 		if info == nil {
 			return jetstream.ErrObjectNotFound
 		}
-		w, err := begin()
+		w, err := begin(info)
 		if err != nil {
 			return err
 		}
@@ -227,6 +279,9 @@ func (b *bucket) get(ctx context.Context, name string, begin func() (io.Writer, 
 		}
 	}
 }
+
+// digestValue is how an object store says a SHA-256.
+func digestValue(sum []byte) string { return "SHA-256=" + base64.URLEncoding.EncodeToString(sum) }
 
 // read writes the parts of an object to w.
 func (b *bucket) read(ctx context.Context, info *jetstream.ObjectInfo, w io.Writer, until time.Time) error {
@@ -274,8 +329,17 @@ func (b *bucket) part(ctx context.Context, subject string, next uint64, until ti
 
 // putBytes puts an object of bytes, unless it is there.
 func (b *bucket) putBytes(ctx context.Context, name string, data []byte) error {
-	return b.put(ctx, name, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
+	sum := sha256.Sum256(data)
+	return b.put(ctx, name, contentOf(data, sum[:]))
+}
+
+// contentOf is bytes, and their SHA-256.
+func contentOf(data, sum []byte) content {
+	return content{sum: sum, write: func(w io.Writer) error {
+		p, ok := w.(*parts)
+		if !ok {
+			panic("BUG: an object whose hash is known is hashed")
+		}
+		return p.writeAll(data)
+	}}
 }

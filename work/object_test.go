@@ -78,10 +78,10 @@ func TestObjectIsPutOnce(t *testing.T) {
 	if again, s, err := q.out.find(t.Context(), "x"); err != nil || s != sequence || again.NUID != first.NUID {
 		t.Errorf("it was put again: %v, %v", again, err)
 	}
-	if again, err := q.out.putAfter(t.Context(), "x", 0, func(w io.Writer) error {
+	if again, err := q.out.putAfter(t.Context(), "x", 0, content{write: func(w io.Writer) error {
 		_, err := w.Write([]byte("other"))
 		return err
-	}); !again || err != nil {
+	}}); !again || err != nil {
 		t.Errorf("put in the place of nothing, where there is something: %v, %v", again, err)
 	}
 	if info, err := q.out.stream.Info(t.Context()); err != nil || info.State.Msgs != 4 {
@@ -135,10 +135,10 @@ func TestObjectIsDamaged(t *testing.T) {
 		t.Errorf("%q is not what its hash says: %v", got, err)
 	}
 	failed := errors.New("no more")
-	if err := q.out.put(t.Context(), "y", func(w io.Writer) error {
+	if err := q.out.put(t.Context(), "y", content{write: func(w io.Writer) error {
 		_, err := w.Write(data)
 		return errors.Join(err, failed)
-	}); !errors.Is(err, failed) {
+	}}); !errors.Is(err, failed) {
 		t.Error(err)
 	}
 	if info, _, err := q.out.find(t.Context(), "y"); err != nil || info != nil {

@@ -14,6 +14,10 @@ import (
 // a worker that stops waits at most until it asks no more.
 var pullWait = 2 * time.Second
 
+// maxPull is how many items a consumer is asked for at once, at most. A subscription has room for so many, and for what
+// says that there are no more.
+const maxPull = 1 << 12
+
 // A pullRequest is what asks a consumer for items (ADR-13).
 type pullRequest struct {
 	Batch   int           `json:"batch"`

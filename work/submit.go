@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -34,11 +35,22 @@ type Item struct {
 	// the dead letters. A model that makes vectors is asked an object with text or texts, and prompt where it is
 	// wanted.
 	Prompt []byte
-	// Files are inputs among Inputs that lie as .npy files in the folder that workers share, by the input's name: the
-	// file's path there, with slashes. Workers read it there, and the queue stores its hash alone.
-	Files map[string]string
+	// Files are inputs beside those, by the input's name, as they lie in files.
+	Files map[string]File
 	// Err says that there are no inputs, and why. The item has this as its result.
 	Err error
+}
+
+// A File is an input as a file has it: an array of NumPy, .npy, or a picture.
+type File struct {
+	// Data is what the file has. It is not read any more when the next item is asked for.
+	Data []byte
+	// Path is where the file lies in the folder that workers share, with slashes, in the place of Data: workers read it
+	// there, and the queue stores its hash alone.
+	Path string
+	// Preprocess is how a picture becomes numbers, which workers have it become: imagenet, or another of package
+	// preprocess. It is "" for an array.
+	Preprocess string
 }
 
 // A Result is what became of an item.
@@ -69,6 +81,8 @@ type submission struct {
 	told   told
 	result func(Result) error
 	slots  chan struct{}
+	// letters says that reasons of before are looked for: there may be some.
+	letters bool
 
 	mu sync.Mutex
 	// waiting has the items of each key that has no result yet.
@@ -146,6 +160,9 @@ func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], 
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		if err := s.lookForLetters(ctx); err != nil {
+			return err
+		}
 		index := 0
 		for item := range items {
 			if err := s.send(ctx, index, item); err != nil {
@@ -160,6 +177,18 @@ func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], 
 	defer s.telling.Unlock()
 	s.over = true
 	return cmp.Or(s.failed, err)
+}
+
+// lookForLetters looks whether there are any: those that come later are heard of.
+func (s *submission) lookForLetters(ctx context.Context) error {
+	if s.opts.Again {
+		return nil
+	}
+	return patiently(ctx, func() error {
+		info, err := s.q.dead.Info(ctx)
+		s.letters = err != nil || info.State.Msgs > 0
+		return err
+	})
 }
 
 // send puts an item into the queue, unless its output is there.
@@ -189,7 +218,7 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 	if list != nil { // the same inputs are under way
 		return nil
 	}
-	if found, err := s.look(ctx, r.Key, !s.opts.Again); found || err != nil {
+	if found, err := s.look(ctx, r.Key, s.letters); found || err != nil {
 		return err
 	}
 	if s.opts.Again {
@@ -201,7 +230,11 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 		}
 	}
 	for object, data := range files {
-		if err := s.q.in.putBytes(ctx, object, data); err != nil {
+		sum, err := hex.DecodeString(object)
+		if err != nil {
+			return err
+		}
+		if err := s.q.in.put(ctx, object, contentOf(data, sum)); err != nil {
 			return err
 		}
 	}
@@ -241,14 +274,21 @@ func (s *submission) note(ctx context.Context, item Item) (*note, map[string][]b
 		}
 		add(promptInput, data)
 	}
-	for name, t := range item.Inputs {
-		if path := item.Files[name]; path != "" {
-			in, err := sharedInput(ctx, s.opts.Shared, name, path)
+	for name, f := range item.Files {
+		if f.Path == "" {
+			add(name, f.Data)
+		} else {
+			in, err := sharedInput(ctx, s.opts.Shared, name, f.Path)
 			if err != nil {
 				return nil, nil, fmt.Errorf("input %s: %w", name, err)
 			}
 			n.Inputs = append(n.Inputs, in)
-			continue
+		}
+		n.Inputs[len(n.Inputs)-1].Preprocess = f.Preprocess
+	}
+	for name, t := range item.Inputs {
+		if _, twice := item.Files[name]; twice {
+			return nil, nil, fmt.Errorf("input %s is given twice", name)
 		}
 		var b bytes.Buffer
 		if err := npy.Write(&b, t); err != nil {
@@ -343,8 +383,12 @@ func (s *submission) tell(r Result) {
 	}
 }
 
-// lookEvery is how often what waits is looked for, should the store's word of it have been lost.
-const lookEvery = 5 * time.Second
+// lookEvery is how often what waits is looked for, should the store's word of it have been lost: lookAt of all, or each
+// where the connection was.
+const (
+	lookEvery = 5 * time.Second
+	lookAt    = 16
+)
 
 // listen takes up results until all have one.
 func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) error {
@@ -376,7 +420,7 @@ func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) 
 	defer tick.Stop()
 	quick := time.NewTicker(20 * time.Millisecond)
 	defer quick.Stop()
-	updates := watch.Updates()
+	updates, connected := watch.Updates(), uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -398,7 +442,11 @@ func (s *submission) listen(ctx context.Context, listening, sent chan struct{}) 
 			default:
 			}
 		case <-tick.C:
-			for _, key := range s.keys() {
+			most := lookAt
+			if again := s.q.conn.Stats().Reconnects; again != connected {
+				connected, most = again, math.MaxInt
+			}
+			for _, key := range s.keys(most) {
 				if _, err := s.look(ctx, key, !s.opts.Again); err != nil && ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
@@ -414,11 +462,15 @@ func (s *submission) done() bool {
 	return len(s.waiting)+s.finishing == 0
 }
 
-func (s *submission) keys() []string {
+// keys are some of those that wait, others each time.
+func (s *submission) keys(most int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
-	for key := range s.waiting {
+	for key := range s.waiting { // in an order that is drawn
+		if len(keys) == most {
+			break
+		}
 		keys = append(keys, key)
 	}
 	return keys

@@ -81,5 +81,5 @@ func (s *station) embed(ctx context.Context, n *note, key string) error {
 	if err != nil {
 		return err
 	}
-	return s.q.write(ctx, key, runtime.Values{VectorOutput: tensor.Of(result.Data, len(t.Texts), result.Dim)})
+	return s.q.write(ctx, key, false, runtime.Values{VectorOutput: tensor.Of(result.Data, len(t.Texts), result.Dim)})
 }

@@ -38,6 +38,8 @@ import (
 type Options struct {
 	// URL is where servers are, with commas between.
 	URL string
+	// Server, where it is not nil, is asked in the place of URL: one of this process, without a network.
+	Server *Server
 	// Stream names the queue: 1 to 64 of A–Z a–z 0–9 _ -.
 	Stream string
 	// Credentials is a file of NATS credentials or of the seed of an nkey, CA one of certificates of authorities; "" is
@@ -88,7 +90,7 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	q := &Queue{name: opts.Stream, lostConn: make(chan struct{})}
 	settings := []nats.Option{
 		nats.Name("optimem"), nats.MaxReconnects(-1), nats.ClosedHandler(func(*nats.Conn) { close(q.lostConn) }),
-		nats.Timeout(dialFor), nats.PingInterval(pingEvery),
+		nats.Timeout(dialFor), nats.PingInterval(pingEvery), nats.SyncQueueLen(maxPull+64),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				q.refusal.Store(&err)
@@ -107,6 +109,10 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	}
 	if opts.CA != "" {
 		settings = append(settings, nats.RootCAs(opts.CA))
+	}
+	if opts.Server != nil {
+		opts.URL = opts.Server.URL()
+		settings = append(settings, nats.InProcessServer(opts.Server.server))
 	}
 	if q.conn, err = nats.Connect(opts.URL, settings...); err != nil {
 		return nil, fmt.Errorf("%s: %w", redacted(opts.URL), err)

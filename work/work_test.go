@@ -59,7 +59,7 @@ type hand struct {
 // nil is nothing.
 func hire(t *testing.T, s *Server, opts WorkerOptions, before func(runtime.Event)) *hand {
 	t.Helper()
-	return hireAt(t, Options{URL: s.URL(), Stream: "pictures"}, opts, before)
+	return hireAt(t, Options{Server: s, Stream: "pictures"}, opts, before)
 }
 
 func hireAt(t *testing.T, at Options, opts WorkerOptions, before func(runtime.Event)) *hand {

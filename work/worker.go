@@ -73,8 +73,9 @@ type worker struct {
 	registry *serve.Registry
 	opts     WorkerOptions
 	// memory bounds bytes of inputs.
-	memory *semaphore.Weighted
-	turn   *turn
+	memory   *semaphore.Weighted
+	turn     *turn
+	darkroom *darkroom
 }
 
 // A station is a worker's part for one model.
@@ -108,7 +109,9 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &worker{q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes), turn: newTurn(opts.Stay, time.Now)}
+	w := &worker{
+		q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes), turn: newTurn(opts.Stay, time.Now), darkroom: newDarkroom(),
+	}
 	if opts.Models == nil {
 		for _, m := range registry.Models() {
 			if (m.Kind == serve.Tensors || m.Kind == serve.Text || m.Kind == serve.Embeddings) && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
@@ -221,7 +224,7 @@ func (s *station) take(ctx context.Context) error {
 	defer close(s.left)
 	for {
 		n := 0
-		for n < s.told.Join && (n == 0 || s.slots.TryAcquire(1)) {
+		for n < min(s.told.Join, maxPull) && (n == 0 || s.slots.TryAcquire(1)) {
 			if n == 0 {
 				if err := s.slots.Acquire(ctx, 1); err != nil {
 					return err
@@ -337,12 +340,30 @@ func (s *station) renew(ctx context.Context, m *nats.Msg, cancel context.CancelC
 
 // run has the output of an item in the store when it returns nil.
 func (s *station) run(ctx context.Context, n *note, key string) error {
-	if has, err := s.q.out.has(ctx, key); has || err != nil {
-		return err // somebody was here
+	info, sequence, err := s.q.out.find(ctx, key)
+	if err != nil {
+		return err
+	}
+	if info != nil {
+		if whole, err := s.q.out.whole(ctx, info); whole || err != nil {
+			return err // somebody was here
+		}
 	}
 	need := n.bytes()
 	if need > s.opts.MaxBytes/2 {
 		return poison("its inputs take %d bytes: %d are the most", need, s.opts.MaxBytes/2)
+	}
+	if !s.told.Writes && !s.told.Vectors {
+		in, held, err := s.inputs(ctx, n)
+		defer func() { s.memory.Release(held) }()
+		if err != nil {
+			return err
+		}
+		out, err := s.registry.Infer(ctx, s.model, in)
+		if err != nil {
+			return err
+		}
+		return s.q.write(ctx, key, sequence == 0, out)
 	}
 	if err := s.memory.Acquire(ctx, 2*need); err != nil {
 		return err
@@ -351,27 +372,12 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 	if s.told.Writes {
 		return s.write(ctx, n, key)
 	}
-	if s.told.Vectors {
-		return s.embed(ctx, n, key)
-	}
-	in := make(runtime.Values)
-	for _, x := range n.Inputs {
-		t, err := s.read(ctx, x)
-		if err != nil {
-			return err
-		}
-		in[x.Name] = t
-	}
-	out, err := s.registry.Infer(ctx, s.model, in)
-	if err != nil {
-		return err
-	}
-	return s.q.write(ctx, key, out)
+	return s.embed(ctx, n, key)
 }
 
 // write puts an output into the store, where nobody sees it before it is whole, and which takes the first of those that
-// are put.
-func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error {
+// are put. isNew says that there was no word of it a moment ago.
+func (q *Queue) write(ctx context.Context, key string, isNew bool, out runtime.Values) error {
 	var tensors []loader.TensorData
 	for name, t := range out {
 		x := t.Contiguous()
@@ -384,9 +390,13 @@ func (q *Queue) write(ctx context.Context, key string, out runtime.Values) error
 		})
 	}
 	slices.SortFunc(tensors, func(a, b loader.TensorData) int { return cmp.Compare(a.Name, b.Name) })
-	return q.out.put(ctx, key, func(w io.Writer) error {
+	c := content{write: func(w io.Writer) error {
 		return loader.WriteSafetensors(ctx, w, tensors, map[string]string{"format": "pt"})
-	})
+	}}
+	if isNew {
+		return q.out.putNew(ctx, key, c)
+	}
+	return q.out.put(ctx, key, c)
 }
 
 // answer acknowledges an item, lets it go to others, or puts it aside.

@@ -13,11 +13,13 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -49,6 +51,8 @@ type submitting struct {
 	// shared is the folder that workers share, "" for none, and root it when it is open.
 	shared string
 	root   *os.Root
+	// buffer has what the last file had.
+	buffer []byte
 
 	queue *work.Queue
 	ports []models.Port
@@ -91,7 +95,7 @@ func (c *commandLine) submitCommand() *cobra.Command {
 	s.queueing.flags(cmd)
 	flags.IntVar(&s.inFlight, "in-flight", 256, "at most `N` items are in the queue at a time")
 	flags.BoolVar(&s.again, "again", false, "run again what was put aside before")
-	flags.StringVar(&s.shared, "shared", "", "workers read .npy files in this `FOLDER` from their --shared; they are not stored in the queue")
+	flags.StringVar(&s.shared, "shared", "", "workers read .npy files and pictures in this `FOLDER` from their --shared; they are not stored in the queue")
 	grouped(flags, workGroup, "in-flight", "again", "shared")
 	flags.StringVar(&s.name, "model", "", "the `NAME` of a model that workers have")
 	grouped(flags, modelGroup, "model")
@@ -212,9 +216,15 @@ func (s *submitting) findPorts(ctx context.Context) (err error) {
 func (s *submitting) items(ctx context.Context) iter.Seq[work.Item] {
 	return func(yield func(work.Item) bool) {
 		for _, file := range s.files {
+			if as := s.asFile(file); as != nil {
+				if !yield(work.Item{Name: file, Files: as}) {
+					return
+				}
+				continue
+			}
 			in := &runInputs{values: make(runtime.Values)}
 			err := s.read(ctx, in, file)
-			more := yield(work.Item{Name: file, Inputs: in.values, Files: s.inShared(file, in.values), Err: err})
+			more := yield(work.Item{Name: file, Inputs: in.values, Err: err})
 			in.free()
 			if !more {
 				return
@@ -223,25 +233,69 @@ func (s *submitting) items(ctx context.Context) iter.Seq[work.Item] {
 	}
 }
 
-// inShared says where the only input of a file lies in the shared folder, nil where it is not the file as it is, or
-// lies elsewhere.
-func (s *submitting) inShared(file string, in runtime.Values) map[string]string {
-	if s.shared == "" || len(in) != 1 || !strings.EqualFold(filepath.Ext(file), ".npy") {
+// Files beyond mostFile bytes are not given as they are, and neither are pictures beyond mostPicture, which become less
+// by far as numbers.
+const (
+	mostFile    = 64 << 20
+	mostPicture = 16 << 20
+)
+
+// asFile gives a file as it lies there, for workers to read: an array for the only input, or a picture. It returns nil
+// for other files, and for those with which something is wrong, which whoever reads them says.
+func (s *submitting) asFile(file string) map[string]work.File {
+	port := onlyNeeded(s.ports)
+	if len(s.ports) == 1 {
+		port = &s.ports[0]
+	}
+	if port == nil {
 		return nil
+	}
+	how, most := "", int64(mostFile)
+	switch {
+	case isPicture(file) && s.preprocess != "" && port.DType == tensor.Float32 && len(pictureFiles(file)) == 1:
+		how, most = s.preprocess, mostPicture
+	case !strings.EqualFold(filepath.Ext(file), ".npy"):
+		return nil
+	}
+	f, size, err := openSized(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if size > most || how == "" && !s.holds(f, size, *port) {
+		return nil
+	}
+	if path := s.inShared(file); path != "" {
+		return map[string]work.File{port.Name: {Path: path, Preprocess: how}}
+	}
+	s.buffer = slices.Grow(s.buffer[:0], int(size))[:size]
+	if n, err := f.ReadAt(s.buffer, 0); n < len(s.buffer) && err != nil {
+		return nil
+	}
+	return map[string]work.File{port.Name: {Data: s.buffer, Preprocess: how}}
+}
+
+// holds reports whether a file has an array for an input.
+func (s *submitting) holds(f io.Reader, size int64, port models.Port) bool {
+	a, err := npy.Open(f, size)
+	return err == nil && s.fits(port, a.DType, a.Layout.Shape) == nil
+}
+
+// inShared says where a file lies in the shared folder, "" where it lies elsewhere.
+func (s *submitting) inShared(file string) string {
+	if s.shared == "" {
+		return ""
 	}
 	folder, err := filepath.Abs(s.shared)
 	path, failed := filepath.Abs(file)
 	if err != nil || failed != nil {
-		return nil
+		return ""
 	}
 	within, err := filepath.Rel(folder, path)
 	if err != nil || !filepath.IsLocal(within) {
-		return nil
+		return ""
 	}
-	for name := range in {
-		return map[string]string{name: filepath.ToSlash(within)}
-	}
-	return nil
+	return filepath.ToSlash(within)
 }
 
 func (s *submitting) read(ctx context.Context, in *runInputs, file string) error {

@@ -137,15 +137,15 @@ func (w *working) work(ctx context.Context) (err error) {
 	if err := w.checkWorking(); err != nil {
 		return err
 	}
+	at := w.queueing.options()
 	if w.embedded != "" {
-		server, err := work.Embed(w.embedded, w.listen)
-		if err != nil {
+		if at.Server, err = work.Embed(w.embedded, w.listen); err != nil {
 			return err
 		}
-		defer server.Close()
-		w.url = server.URL()
+		defer at.Server.Close()
+		w.url = at.Server.URL()
 	}
-	queue, err := work.Connect(ctx, w.queueing.options())
+	queue, err := work.Connect(ctx, at)
 	if err != nil {
 		return err
 	}

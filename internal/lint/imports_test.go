@@ -153,7 +153,7 @@ var diagram = map[string][]string{
 	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
 
 	// Work for many machines.
-	"work": {"serve", "generate", "embed", "runtime", "loader", "tensor", "internal/npy"},
+	"work": {"serve", "generate", "embed", "runtime", "loader", "tensor", "internal/npy", "internal/preprocess"},
 
 	// One model over many machines.
 	"pipeline": {"runtime", "models", "plan", "graph", "tensor"},

@@ -183,6 +183,22 @@ func (a *Array) ReadInto(data []byte) error {
 	return nil
 }
 
+// Over returns the array that a file's bytes hold, which begin where memory was allocated. Where the elements can be
+// used as they lie there, they are, and the bytes are not to be written any more; else they are copied.
+func Over(file []byte) (*tensor.Tensor, error) {
+	r := bytes.NewReader(file)
+	a, err := Open(r, int64(len(file)))
+	if err != nil {
+		return nil, err
+	}
+	const aligned = 16 // as memory is, and more than any element wants
+	begin := len(file) - r.Len()
+	if a.swapped || a.DType == tensor.Bool || begin%aligned != 0 {
+		return a.Read()
+	}
+	return &tensor.Tensor{DType: a.DType, Layout: a.Layout, Data: file[begin:len(file):len(file)]}, nil
+}
+
 // Writable returns an error that wraps ErrUnsupported for a dtype that NumPy has not.
 func Writable(d tensor.DType) error {
 	for _, known := range kinds {

@@ -67,6 +67,13 @@ func TestReadAsNumPy(t *testing.T) {
 		if got.DType.String() != want.DType || !slices.Equal(got.Layout.Shape, want.Shape) || elements != want.Bytes {
 			t.Errorf("%s: %v %v %s, want %v", name, got.DType, got.Layout.Shape, elements, want)
 		}
+		if inArchive {
+			continue
+		}
+		if over, err := Over(data); err != nil || over.DType != got.DType || !slices.Equal(over.Layout.Shape, got.Layout.Shape) ||
+			!bytes.Equal(over.Contiguous().Data, got.Contiguous().Data) {
+			t.Errorf("%s: over its bytes %v: %v", name, over, err)
+		}
 	}
 }
 
