@@ -59,8 +59,8 @@ def say(*words):
 
 
 @contextlib.contextmanager
-def server(command, ready, log, wait=180, **more):
-    """Runs a server until the block ends. It is there when ready answers."""
+def server(command, ready, log, says="", wait=180, **more):
+    """Runs a server until the block ends. It is there when ready answers what is to be said."""
     with open(log, "w") as out:
         p = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, **more)
     try:
@@ -68,10 +68,11 @@ def server(command, ready, log, wait=180, **more):
             if p.poll() is not None:
                 raise RuntimeError(pathlib.Path(log).read_text()[-2000:])
             try:
-                with urllib.request.urlopen(ready, timeout=5):
-                    break
+                with urllib.request.urlopen(ready, timeout=5) as answer:
+                    if says in answer.read().decode():
+                        break
             except urllib.error.HTTPError as e:
-                if e.code in (404, 405):
+                if e.code in (404, 405) and not says:
                     break
             except OSError:
                 pass
@@ -138,7 +139,7 @@ class Bench:
         """Packs a model for TorchServe and returns its server."""
         store = self.work / "store"
         store.mkdir(exist_ok=True)
-        files = [source] if source.is_file() else [f for f in source.rglob("*") if f.is_file()]
+        files = [source] if source.is_file() else [f for f in source.iterdir() if f.is_file()]  # an archive is flat
         bin = pathlib.Path(sys.executable).parent
         subprocess.run([sys.executable, "-m", "model_archiver.model_packaging", "--model-name", name, "--version", "1.0", "--force", "--handler",
                         HERE / "peers" / "serve_torchserve.py", "--export-path", store, "--extra-files", ",".join(map(str, files))],
@@ -152,7 +153,7 @@ class Bench:
         env = os.environ | {"PATH": f"{bin}:{os.environ['PATH']}", "LOG_LOCATION": str(self.work), "METRICS_LOCATION": str(self.work),
                             "TS_DISABLE_TOKEN_AUTHORIZATION": "true"}
         return server([bin / "torchserve", "--start", "--foreground", "--ncs", "--model-store", store, "--models", f"{name}={name}.mar",
-                       "--ts-config", config, "--disable-token-auth"], URL + "/ping", self.work / "torchserve.log", env=env, cwd=self.work)
+                       "--ts-config", config, "--disable-token-auth"], f"{ADMIN}/models/{name}", self.work / "torchserve.log", '"READY"', env=env, cwd=self.work)
 
     def resnet50(self):
         weights = self.work / "resnet50.pt"
