@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -38,9 +39,9 @@ func TestLargeMessages(t *testing.T) {
 	want := scores(t, pixels)
 	const rows = largeMessage/256 + 64
 	q := inferMessage("digits", slices.Repeat(pixels, rows/2))
-	others := 0
+	var others atomic.Int64
 	at, client := serveHTTP(t, r.large(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		others++
+		others.Add(1)
 		r.Handler().ServeHTTP(w, req)
 	})))
 	for n := range 9 { // so that the tensor begins at any byte of a word
@@ -56,19 +57,19 @@ func TestLargeMessages(t *testing.T) {
 			t.Error("other bits")
 		}
 	}
-	if others != 0 {
-		t.Errorf("%d messages went another way", others)
+	if n := others.Load(); n != 0 {
+		t.Errorf("%d messages went another way", n)
 	}
-	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", inferMessage("digits", pixels)); err != nil || others != 1 {
-		t.Errorf("a small message: %v, %d", err, others)
+	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", inferMessage("digits", pixels)); err != nil || others.Load() != 1 {
+		t.Errorf("a small message: %v, %d", err, others.Load())
 	}
 	typed := proto.Clone(q).(*inference.InferRequest)
 	typed.Raw, typed.Inputs[0].Contents = nil, &inference.Contents{Fp32S: slices.Repeat(pixels, rows/2)}
-	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", typed); err != nil || others != 2 {
-		t.Errorf("elements one by one: %v, %d", err, others)
+	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", typed); err != nil || others.Load() != 2 {
+		t.Errorf("elements one by one: %v, %d", err, others.Load())
 	}
-	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", q, connect.WithSendGzip()); err != nil || others != 3 {
-		t.Errorf("a packed message: %v, %d", err, others)
+	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", q, connect.WithSendGzip()); err != nil || others.Load() != 3 {
+		t.Errorf("a packed message: %v, %d", err, others.Load())
 	}
 	until(t, "no bytes are held", func() bool { return r.bodies.heldBytes() == 0 })
 }
