@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,6 +210,27 @@ func FuzzLargeMessage(f *testing.F) {
 			t.Fatalf("%v, not %v", got, want)
 		}
 	})
+}
+
+// TestBodiesAreNotCopied: a tensor behind a header of any length is used where it was read.
+func TestBodiesAreNotCopied(t *testing.T) {
+	r, s := serveSlow(t, Options{})
+	close(s.free)
+	for n := range 9 {
+		head := `{"inputs":[{"name":"x","shape":[2],"datatype":"FP64","parameters":{"binary_data_size":16}}]` + strings.Repeat(" ", n) + `}`
+		b, err := r.readBody(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(head+strings.Repeat("x", 16))), len(head))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := oip.Parse(b.data, len(head), oip.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if &request.Inputs[0].Tensor.Data[0] != &b.data[len(head)] {
+			t.Errorf("a tensor behind %d bytes was copied", len(head))
+		}
+		b.free()
+	}
 }
 
 // TestPacking: answers are packed where that saves something.
