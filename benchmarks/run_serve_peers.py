@@ -59,8 +59,8 @@ def say(*words):
 
 
 @contextlib.contextmanager
-def server(command, ready, log, wait=180, **more):
-    """Runs a server until the block ends. It is there when ready answers."""
+def server(command, ready, log, says="", wait=180, **more):
+    """Runs a server until the block ends. It is there when ready answers what is to be said."""
     with open(log, "w") as out:
         p = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, **more)
     try:
@@ -68,10 +68,11 @@ def server(command, ready, log, wait=180, **more):
             if p.poll() is not None:
                 raise RuntimeError(pathlib.Path(log).read_text()[-2000:])
             try:
-                with urllib.request.urlopen(ready, timeout=5):
-                    break
+                with urllib.request.urlopen(ready, timeout=5) as answer:
+                    if says in answer.read().decode():
+                        break
             except urllib.error.HTTPError as e:
-                if e.code in (404, 405):
+                if e.code in (404, 405) and not says:
                     break
             except OSError:
                 pass
@@ -138,7 +139,7 @@ class Bench:
         """Packs a model for TorchServe and returns its server."""
         store = self.work / "store"
         store.mkdir(exist_ok=True)
-        files = [source] if source.is_file() else [f for f in source.rglob("*") if f.is_file()]
+        files = [source] if source.is_file() else [f for f in source.iterdir() if f.is_file()]  # an archive is flat
         bin = pathlib.Path(sys.executable).parent
         subprocess.run([sys.executable, "-m", "model_archiver.model_packaging", "--model-name", name, "--version", "1.0", "--force", "--handler",
                         HERE / "peers" / "serve_torchserve.py", "--export-path", store, "--extra-files", ",".join(map(str, files))],
@@ -152,12 +153,11 @@ class Bench:
         env = os.environ | {"PATH": f"{bin}:{os.environ['PATH']}", "LOG_LOCATION": str(self.work), "METRICS_LOCATION": str(self.work),
                             "TS_DISABLE_TOKEN_AUTHORIZATION": "true"}
         return server([bin / "torchserve", "--start", "--foreground", "--ncs", "--model-store", store, "--models", f"{name}={name}.mar",
-                       "--ts-config", config, "--disable-token-auth"], URL + "/ping", self.work / "torchserve.log", env=env, cwd=self.work)
+                       "--ts-config", config, "--disable-token-auth"], f"{ADMIN}/models/{name}", self.work / "torchserve.log", '"READY"', env=env, cwd=self.work)
 
     def resnet50(self):
         weights = self.work / "resnet50.pt"
         subprocess.run([self.program, "synth", "resnet50", "-o", weights], check=True, capture_output=True)
-        subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORT, "resnet50", weights, self.work / "resnet50.onnx"], check=True, capture_output=True)
         folder = self.work / "resnet"
         folder.mkdir()
         shutil.copy(weights, folder)
@@ -169,10 +169,12 @@ class Bench:
         yield "torchserve", lambda: self.torchserve("resnet50", weights), [*of, "-post", "/predictions/resnet50"]
 
     def onnx(self):
-        minilm = self.work / "minilm.onnx"
-        if not minilm.exists():
-            subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORT, "minilm", self.a.minilm, minilm], check=True, capture_output=True)
-        return server([sys.executable, HERE / "peers" / "serve_onnx.py", str(PORT), self.work / "resnet50.onnx", minilm, self.a.minilm / "tokenizer.json"],
+        files = []
+        for kind, source in (("resnet50", self.work / "resnet50.pt"), ("minilm", self.a.minilm)):
+            files.append(self.work / f"{kind}.onnx")
+            if not files[-1].exists():
+                subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORT, kind, source, files[-1]], check=True, capture_output=True, text=True)
+        return server([sys.executable, HERE / "peers" / "serve_onnx.py", str(PORT), *files, self.a.minilm / "tokenizer.json"],
                       URL + "/", self.work / "onnx.log")
 
     def minilm(self):
@@ -198,12 +200,18 @@ class Bench:
         yield "llama.cpp", lambda: server([sys.executable, HERE / "peers" / "serve_llama.py", str(PORT), self.a.smollm, str(os.cpu_count())],
                                           URL + "/health", self.work / "llama.log"), of
 
-    def metric(self, name, model):
+    def metric(self, name):
         with urllib.request.urlopen(ADMIN + "/metrics") as answer:
             for line in answer.read().decode().splitlines():
-                if line.startswith(f'{name}{{model="{model}"'):
+                if line.startswith(f'{name}{{model="resnet50"'):
                     return float(line.split()[-1])
         return 0.0
+
+    def infer(self):
+        """How many requests there were, and how long the passes took in which they were, each as often as requests shared it."""
+        with urllib.request.urlopen(URL + "/v2/models/resnet50/stats") as answer:
+            t = json.load(answer)["model_stats"][0]["inference_stats"]["compute_infer"]
+        return t["count"], t["ns"]
 
     def alone(self):
         """What has no peer."""
@@ -214,12 +222,12 @@ class Bench:
         of = ["-model", "resnet50", "-input", "x", "-shape", "1,3,224,224"]
         with self.optimem(folder, "--memory", "640MiB") as pid:
             self.ask(*of, "-clients", 32, seconds=3)
-            passes, seconds = self.metric("optimem_passes_total", "resnet50"), self.metric("optimem_pass_seconds_total", "resnet50")
-            moved = self.metric("optimem_moved_bytes_total", "resnet50")
+            passes, moved = self.metric("optimem_passes_total"), self.metric("optimem_moved_bytes_total")
+            count, nanoseconds = self.infer()
             r = self.ask("-pid", pid, *of, "-clients", 32, seconds=max(self.a.seconds, 20))
-            n = max(self.metric("optimem_passes_total", "resnet50") - passes, 1)
-            r["pass_seconds"] = (self.metric("optimem_pass_seconds_total", "resnet50") - seconds) / n
-            r["moved_bytes_per_pass"] = (self.metric("optimem_moved_bytes_total", "resnet50") - moved) / n
+            r["moved_bytes_per_pass"] = (self.metric("optimem_moved_bytes_total") - moved) / max(self.metric("optimem_passes_total") - passes, 1)
+            after = self.infer()
+            r["pass_seconds"] = (after[1] - nanoseconds) / max(after[0] - count, 1) / 1e9
             r["p99_passes"] = r["p99_seconds"] / r["pass_seconds"]
             self.tell("resnet50", "optimem", "paged, 32 clients", r)
             say(f"  p99 is {r['p99_passes']:.2f} passes of {r['pass_seconds']:.3f} s (at most 2)")

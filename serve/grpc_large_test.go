@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -38,9 +40,9 @@ func TestLargeMessages(t *testing.T) {
 	want := scores(t, pixels)
 	const rows = largeMessage/256 + 64
 	q := inferMessage("digits", slices.Repeat(pixels, rows/2))
-	others := 0
+	var others atomic.Int64
 	at, client := serveHTTP(t, r.large(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		others++
+		others.Add(1)
 		r.Handler().ServeHTTP(w, req)
 	})))
 	for n := range 9 { // so that the tensor begins at any byte of a word
@@ -56,19 +58,19 @@ func TestLargeMessages(t *testing.T) {
 			t.Error("other bits")
 		}
 	}
-	if others != 0 {
-		t.Errorf("%d messages went another way", others)
+	if n := others.Load(); n != 0 {
+		t.Errorf("%d messages went another way", n)
 	}
-	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", inferMessage("digits", pixels)); err != nil || others != 1 {
-		t.Errorf("a small message: %v, %d", err, others)
+	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", inferMessage("digits", pixels)); err != nil || others.Load() != 1 {
+		t.Errorf("a small message: %v, %d", err, others.Load())
 	}
 	typed := proto.Clone(q).(*inference.InferRequest)
 	typed.Raw, typed.Inputs[0].Contents = nil, &inference.Contents{Fp32S: slices.Repeat(pixels, rows/2)}
-	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", typed); err != nil || others != 2 {
-		t.Errorf("elements one by one: %v, %d", err, others)
+	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", typed); err != nil || others.Load() != 2 {
+		t.Errorf("elements one by one: %v, %d", err, others.Load())
 	}
-	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", q, connect.WithSendGzip()); err != nil || others != 3 {
-		t.Errorf("a packed message: %v, %d", err, others)
+	if _, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", q, connect.WithSendGzip()); err != nil || others.Load() != 3 {
+		t.Errorf("a packed message: %v, %d", err, others.Load())
 	}
 	until(t, "no bytes are held", func() bool { return r.bodies.heldBytes() == 0 })
 }
@@ -208,6 +210,27 @@ func FuzzLargeMessage(f *testing.F) {
 			t.Fatalf("%v, not %v", got, want)
 		}
 	})
+}
+
+// TestBodiesAreNotCopied: a tensor behind a header of any length is used where it was read.
+func TestBodiesAreNotCopied(t *testing.T) {
+	r, s := serveSlow(t, Options{})
+	close(s.free)
+	for n := range 9 {
+		head := `{"inputs":[{"name":"x","shape":[2],"datatype":"FP64","parameters":{"binary_data_size":16}}]` + strings.Repeat(" ", n) + `}`
+		b, err := r.readBody(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(head+strings.Repeat("x", 16))), len(head))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := oip.Parse(b.data, len(head), oip.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if &request.Inputs[0].Tensor.Data[0] != &b.data[len(head)] {
+			t.Errorf("a tensor behind %d bytes was copied", len(head))
+		}
+		b.free()
+	}
 }
 
 // TestPacking: answers are packed where that saves something.

@@ -10,7 +10,7 @@ import xllamacpp as x
 
 p = x.CommonParams()
 p.model.path = sys.argv[2]
-p.hostname, p.port = "127.0.0.1", int(sys.argv[1])
+p.port = int(sys.argv[1])
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = int(sys.argv[3])
 p.n_parallel, p.n_ctx, p.verbosity = 32, 32 * 256, -1
 server = x.Server(p)

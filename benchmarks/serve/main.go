@@ -100,12 +100,7 @@ func main() {
 		print(l.direct(*direct, *memory, *seconds))
 		return
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(!l.grpc)
-	protocols.SetUnencryptedHTTP2(l.grpc)
-	l.client = &http.Client{
-		Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 4096, DisableCompression: true}, Timeout: 5 * time.Minute,
-	}
+	l.connect()
 	switch {
 	case l.post == "":
 		l.body = l.request()
@@ -150,6 +145,16 @@ func main() {
 		r.Resident = after.bytes
 	}
 	print(r, err)
+}
+
+// connect makes the client of the protocol.
+func (l *load) connect() {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!l.grpc)
+	protocols.SetUnencryptedHTTP2(l.grpc)
+	l.client = &http.Client{
+		Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 4096, DisableCompression: true}, Timeout: 5 * time.Minute,
+	}
 }
 
 func fail(err error) {
