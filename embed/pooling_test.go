@@ -134,6 +134,33 @@ func TestNearTokens(t *testing.T) {
 	}
 }
 
+// TestFilled: what is left of texts of a length goes with shorter ones through a pass of a shape that was there, where little is padded.
+func TestFilled(t *testing.T) {
+	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
+	texts := func(lengths ...int) (list []encoded) {
+		for _, n := range lengths {
+			list = append(list, encoded{ids: make([]uint32, n)})
+		}
+		return list
+	}
+	for i, c := range []struct {
+		texts []encoded
+		n     int
+		want  int
+	}{
+		{texts(20, 20, 18, 18, 18), 2, 2}, // none was full
+		{texts(20, 20, 20, 20), 4, 4},
+		{texts(20, 20, 18, 18, 18), 2, 4},
+		{texts(20, 18, 18), 1, 1}, // there are no more
+		{texts(20, 8, 8, 8), 1, 1},
+		{texts(18, 18, 16, 16), 2, 2}, // of another length
+	} {
+		if got := e.filled(c.texts, c.n, 4, passWorth); got != c.want {
+			t.Errorf("case %d: %d texts, not %d", i, got, c.want)
+		}
+	}
+}
+
 // TestWiden: elements of tables and layers become float32 whatever they are stored as.
 func TestWiden(t *testing.T) {
 	order := binary.NativeEndian

@@ -22,7 +22,6 @@ var linearKernels = map[graph.Kind]ops.Kernel{
 		Label: productLabel("matmul"),
 	},
 	"grouped_matmul": {Run: runGroupedMatmul, WorkOn: groupedMatmulWork, Supports: ops.OnlyReal},
-	"cross":          {Run: runCross, Supports: ops.OnlyNumbers},
 }
 
 // linearSupports takes floats and integers, and epilogues of float32.
