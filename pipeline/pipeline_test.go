@@ -192,3 +192,28 @@ func TestSameBits(t *testing.T) {
 		}
 	}
 }
+
+// TestPassesBy: what a stage makes and one behind the next reads passes by the one between, which does not read it: the
+// middle one has a part of a feed-forward network, and what is added to it comes from before.
+func TestPassesBy(t *testing.T) {
+	model := open(t, llama)
+	for _, at := range [][]string{
+		{"model.layers.0.mlp.gate_proj", "model.layers.0.mlp.down_proj"},
+		{"model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj", "model.layers.0.mlp.down_proj"},
+	} {
+		opts := pipeline.Options{At: at}
+		for range len(at) + 1 {
+			opts.Stages = append(opts.Stages, serve(t, model, pipeline.StageOptions{}).address)
+		}
+		p := pipe(t, model, shapesOf(inputs(llama, 0)), opts)
+		for i := range uint64(4) {
+			got, err := p.Run(t.Context(), inputs(llama, i))
+			if err == nil {
+				err = sameBits(got, alone(t, model, inputs(llama, i)))
+			}
+			if err != nil {
+				t.Errorf("divided at %q: %v", at, err)
+			}
+		}
+	}
+}

@@ -78,6 +78,12 @@ func hireAt(t *testing.T, at Options, opts WorkerOptions, before func(runtime.Ev
 // hireFor starts a worker for a directory with one model.
 func hireFor(t *testing.T, at Options, dir, model string, opts WorkerOptions, before func(runtime.Event)) *hand {
 	t.Helper()
+	return hireSized(t, at, dir, model, 64<<20, opts, before)
+}
+
+// hireSized is hireFor with so much memory for models.
+func hireSized(t *testing.T, at Options, dir, model string, memory int64, opts WorkerOptions, before func(runtime.Event)) *hand {
+	t.Helper()
 	q, err := Connect(t.Context(), at)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +91,7 @@ func hireFor(t *testing.T, at Options, dir, model string, opts WorkerOptions, be
 	t.Cleanup(q.Close)
 	h := &hand{q: q, done: make(chan error, 1)}
 	opts.Progress, opts.RetryAfter = new(Progress), 200*time.Millisecond
-	registry, err := serve.Open(t.Context(), dir, serve.Options{Memory: 64 << 20, Session: runtime.Options{Observe: func(e runtime.Event) {
+	registry, err := serve.Open(t.Context(), dir, serve.Options{Memory: memory, Session: runtime.Options{Observe: func(e runtime.Event) {
 		if e.Kind == runtime.PassDone {
 			h.passes.Add(1)
 		}
@@ -554,5 +560,77 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := q.in.GetInfo(t.Context(), "x"); !errors.Is(err, jetstream.ErrObjectNotFound) {
 		t.Error(err)
+	}
+}
+
+// What does not fit a worker goes to a larger one, and is not put aside.
+func TestLargerWorker(t *testing.T) {
+	server, dir := embedded(t), lookFolder(t)
+	at, opts := Options{Server: server, Stream: "pictures"}, WorkerOptions{Attempts: 1 << 20}
+	small := hireSized(t, at, dir, "look", 200_000, opts, nil)
+	q := connect(t, server)
+	large := tensor.Of(make([]float32, 3*160*160), 1, 3, 160, 160)
+	done := make(chan error, 1)
+	go func() {
+		item := func(yield func(Item) bool) { yield(Item{Name: "large", Inputs: runtime.Values{"x": large}}) }
+		done <- q.Submit(t.Context(), "look", item, SubmitOptions{}, func(r Result) error {
+			if r.Reason != "" || !bytes.Contains(output(t, q, r.Key), large.Data) {
+				t.Errorf("it has no output: %s", r.Reason)
+			}
+			return nil
+		})
+	}()
+	class := func() string {
+		told, err := q.told(t.Context(), "look")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return told.Class
+	}()
+	wait(t, "the small worker has left it", func() bool {
+		c, err := q.stream.Consumer(t.Context(), class)
+		return err == nil && c.CachedInfo().NumRedelivered > 0
+	})
+	if small.passes.Load() > 0 {
+		t.Error("it fits")
+	}
+	hireSized(t, at, dir, "look", 64<<20, opts, nil)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A queue that is full has its submitter wait, and loses nothing.
+func TestQueueIsFull(t *testing.T) {
+	const most, n = 3, 12
+	server := embedded(t)
+	hold := make(chan struct{})
+	hire(t, server, WorkerOptions{}, func(runtime.Event) { <-hold })
+	q := connect(t, server)
+	config := q.stream.CachedInfo().Config
+	config.MaxMsgs = most
+	if _, err := q.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	results := make(map[int]Result)
+	done := make(chan error, 1)
+	go func() {
+		done <- q.Submit(t.Context(), "digits", pictures(0, n), SubmitOptions{}, func(r Result) error {
+			results[r.Index] = r
+			return nil
+		})
+	}()
+	wait(t, "the queue is full, and an input more is there", func() bool {
+		info, err := q.stream.Info(t.Context())
+		inputs, failed := q.in.stream.Info(t.Context())
+		return err == nil && failed == nil && info.State.Msgs == most && inputs.State.Msgs == 2*(most+1)
+	})
+	close(hold)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := plain(t, n)
+	for i := range n {
+		check(t, q, results[i], want[i])
 	}
 }

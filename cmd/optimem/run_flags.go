@@ -156,6 +156,8 @@ func (r *run) checkFlags() error {
 		return r.usage("there is: "+strings.Join(modes, ", "), "unknown mode %q", r.mode)
 	case !slices.Contains(precisions, r.precision):
 		return r.usage("there is: "+strings.Join(precisions, ", "), "unknown precision %q", r.precision)
+	case r.stages.list+r.stages.machines != "" && (changed("lora") || changed("adapter")):
+		return r.usage("merge the adapter into a copy of the weights", "adapters are for one machine, and --stages and --machines name others")
 	case changed("capacity") && r.mode != string(plan.Chunk):
 		return r.usage("add --mode chunk", "--capacity is for --mode chunk")
 	case r.maxLayer.Limit != plan.Limit{} && r.mode == string(plan.Resident):

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"io"
 	"os"
@@ -98,6 +99,26 @@ func TestPlanMachines(t *testing.T) {
 		text, _ = done(t, append([]string{"plan", chatModel, "--machines", "a=2MiB,b=2MiB"}, args...)...)
 		if !strings.Contains(text, "a alone: a pass takes") || !strings.Contains(text, "over all: a pass takes") {
 			t.Error(text)
+		}
+	}
+}
+
+// TestStagesUsage: what is for one machine is refused over stages before anybody is asked.
+func TestStagesUsage(t *testing.T) {
+	over := []string{"--stages", "127.0.0.1:1,127.0.0.1:2"}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{append([]string{"generate", chatModel, "x", "--lora", "a=b"}, over...), "adapters are for one machine"},
+		{append([]string{"run", chatModel, "--adapter", "none"}, over...), "adapters are for one machine"},
+		{[]string{"plan", chatModel, "--machines", "a=2MiB,b=2MiB", "--lora", "a=b"}, "adapters are for one machine"},
+		{append([]string{"generate", chatModel, "x", "--draft", chatModel}, over...), "--draft and --routing are for one machine"},
+		{append([]string{"run", chatModel, "--input", "random", "--batch", "4"}, over...), "--batch is for one machine"},
+	} {
+		var stderr bytes.Buffer
+		if code := doMain(c.args, io.Discard, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%q: %d, %s", c.args, code, stderr.String())
 		}
 	}
 }
