@@ -19,6 +19,8 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 	if g.early = false; err != nil {
 		return err
 	}
+	g.beginTransfers(p)
+	defer g.endTransfers()
 	if err := g.Run(ctx, 0, len(p.Groups), io); err != nil {
 		return err
 	}
@@ -72,6 +74,7 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	if err := g.stream.Sync(ctx); err != nil {
 		return g.Abandon(located(err, g.current.plan.Groups[max(end-1, 0)].Name(), "run"))
 	}
+	g.handOut()
 	if err := g.endFirst(); err != nil {
 		return g.Abandon(located(err, "", "load"))
 	}
@@ -189,6 +192,7 @@ func (g *Pager) instances(ctx context.Context, k int, io IO) error {
 		if err := g.stream.Sync(ctx); err != nil {
 			return err
 		}
+		g.handOut() // from now on its bytes are not touched
 		if !shared.Left(instance, err) {
 			return cmp.Or(err, errLeft)
 		}
@@ -212,7 +216,12 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 	}()
 	g.branches.forget()
 	for _, id := range group.Inputs {
-		if err := g.stream.CopyIn(g.place(id, instance), io.Input(instance, id)); err != nil {
+		from := io.Input(instance, id)
+		if mem := g.through(len(from)); mem != nil {
+			copy(mem, from)
+			from = mem
+		}
+		if err := g.stream.CopyIn(g.place(id, instance), from); err != nil {
 			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Values[id].Name, group.Name()), "input")
 		}
 	}
@@ -328,6 +337,10 @@ func (g *Pager) output(instance, output int, io IO) error {
 	}
 	size := int64(g.current.plan.Lowered.Graph.Values[o.Value].DType.Size())
 	region.Offset, region.Bytes = region.Offset+first*size, (end-first)*size
+	if mem := g.through(len(dst)); mem != nil {
+		g.transfers.due = append(g.transfers.due, dueOutput{dst, mem})
+		dst = mem
+	}
 	return g.stream.CopyOut(dst, region)
 }
 
