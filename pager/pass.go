@@ -216,12 +216,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 	}()
 	g.branches.forget()
 	for _, id := range group.Inputs {
-		from := io.Input(instance, id)
-		if mem := g.through(len(from)); mem != nil {
-			copy(mem, from)
-			from = mem
-		}
-		if err := g.stream.CopyIn(g.place(id, instance), from); err != nil {
+		if err := g.input(instance, id, io); err != nil {
 			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Values[id].Name, group.Name()), "input")
 		}
 	}
@@ -320,6 +315,16 @@ func (g *Pager) runOp(ctx context.Context, p *prepared, instance int, io IO) err
 
 func opError(op *graph.Op, err error) error {
 	return &OpError{Path: op.Path, Kind: string(op.Kind), Source: op.Source, Err: err}
+}
+
+// input copies an input to the device.
+func (g *Pager) input(instance int, id graph.ValueID, io IO) error {
+	from := io.Input(instance, id)
+	if mem := g.through(len(from)); mem != nil {
+		copy(mem, from)
+		from = mem
+	}
+	return g.stream.CopyIn(g.place(id, instance), from)
 }
 
 // output copies an output to where the caller wants it.
