@@ -203,3 +203,39 @@ func TestWaitsAskFirst(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestInputsAndOutputsArePinned: what a pass is given and gives passes through page-locked memory that the plan knows, so that
+// no copy is one that the host waits for; without room for it copies are of the ordinary kind, and the bits the same.
+func TestInputsAndOutputsArePinned(t *testing.T) {
+	l := lower(t, network(t, 5, widths...))
+	for _, mode := range []plan.Mode{plan.Resident, plan.Page} {
+		var want []byte
+		for _, pins := range []bool{true, false} {
+			dev, lib := openSimulated(t, "memory=8M order=lazy:4")
+			p := planned(t, l, search.Options{Mode: mode})
+			if p.TransferBytes == 0 {
+				t.Fatal("the plan has no memory for inputs and outputs")
+			}
+			if !pins {
+				other := *p
+				p, other.TransferBytes = &other, 0
+			}
+			got, stats, err := passes(t.Context(), dev, p, 3)
+			if err != nil || stats.PageableBytes != 0 {
+				t.Fatalf("%v, %+v", err, stats)
+			}
+			if r := lib.Report(); (r.Unpinned == 0) != pins || r.Spins > 0 || r.Misuses > 0 {
+				t.Errorf("%s, pinned %v: %+v", mode, pins, r)
+			}
+			if want == nil {
+				want = got
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s: other bits", mode)
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

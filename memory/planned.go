@@ -128,7 +128,7 @@ func plannedHost(p *plan.Plan) (Device, bool) {
 	d := Device{Name: Host, Storages: []Storage{}}
 	var staging, copies, wait, rows, crossings, decode, computed int64
 	for ; p != nil; p = hostSide(p) {
-		staging, copies, rows = staging+p.StagingBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
+		staging, copies, rows = staging+p.StagingBytes+p.TransferBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
 		if !p.Target.Direct {
 			wait += p.SwapBytes
 			decode += p.DecodeBytes

@@ -54,7 +54,7 @@ func TestCopiesAreTakenInChunks(t *testing.T) {
 	defer func() { chunkBytes = before }()
 	host := newCPU(t)
 	l, src := network(t, host, 1, 160, 160, 160, 160, 160, 160, 160, 160)
-	made := mustPlan(t, l, search.Options{Mode: plan.Page, Target: emu})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page, Target: plan.Target{Name: "emu", AlignBytes: 256}})
 	want := newTransfer(l.Graph, 1)
 	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), want); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ type HeldCache struct {
 func (g *Pager) Inventory() Inventory {
 	x := Inventory{
 		Held: g.Held(), Weights: g.held,
-		StagingBytes: hostBytes(g.staging), SwapBytes: hostBytes(g.swaps), RowBytes: hostBytes(g.rowsMemory),
+		StagingBytes: hostBytes(g.staging) + hostBytes(g.transferMemory), SwapBytes: hostBytes(g.swaps), RowBytes: hostBytes(g.rowsMemory),
 	}
 	if g.file != nil {
 		x.FileBytes = g.file.Bytes()

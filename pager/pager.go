@@ -195,6 +195,9 @@ type Pager struct {
 	// staging and copies are the host memory through which a device that files cannot be read into is filled, swaps that
 	// in which activations wait.
 	staging, swaps device.HostMemory
+	// transferMemory is that through which inputs and outputs of whole passes go, transfers those of this pass.
+	transferMemory device.HostMemory
+	transfers      transfers
 	// file is that in which they wait where the device's memory is the host's.
 	file *storage.Scratch
 	// rowsMemory is that through which rows of embeddings pass, rows reads them.
@@ -387,7 +390,7 @@ func (g *Pager) Held() Held {
 // which activations wait.
 func (g *Pager) HostBytes() int64 {
 	var n int64
-	for _, b := range []device.HostMemory{g.staging, g.swaps, g.rowsMemory} {
+	for _, b := range []device.HostMemory{g.staging, g.swaps, g.rowsMemory, g.transferMemory} {
 		if b != nil {
 			n += int64(len(b.Bytes()))
 		}
@@ -426,6 +429,7 @@ func (g *Pager) empty() error {
 	dropHost(&g.staging)
 	dropHost(&g.swaps)
 	dropHost(&g.rowsMemory)
+	dropHost(&g.transferMemory)
 	g.dropCopies()
 	g.unregister()
 	return errors.Join(errs...)

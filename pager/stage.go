@@ -59,6 +59,9 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if err := g.sizeHost(&g.rowsMemory, p.GatherBytes, hostmem.Staging); err != nil {
 		return err
 	}
+	if err := g.growTransfers(p); err != nil {
+		return err
+	}
 	if g.copies != nil {
 		return nil
 	}

@@ -105,7 +105,7 @@ func (p *Plan) String() string {
 	}
 	if n := p.HostBytes(); n > 0 {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",
-			p.StagingBytes+p.GatherBytes, p.HostCopyBytes, p.SwapBytes, n)
+			p.StagingBytes+p.GatherBytes+p.TransferBytes, p.HostCopyBytes, p.SwapBytes, n)
 	}
 	if p.Sides != nil && p.Sides.Overlaps {
 		b.WriteString("both sides compute at the same time, on neighbouring micro-batches\n")

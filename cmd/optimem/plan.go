@@ -323,7 +323,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 // hostPurposes says what memory of the host is for, beside a device.
 func hostPurposes(p *plan.Plan) []wording.Purpose {
 	host := []wording.Purpose{
-		wording.For(p.StagingBytes, "staging"), wording.For(p.HostCopyBytes, "copies of weights"),
+		wording.For(p.StagingBytes+p.TransferBytes, "staging"), wording.For(p.HostCopyBytes, "copies of weights"),
 		wording.For(p.SwapBytes, "activations that wait"), wording.For(p.GatherBytes, "rows of embeddings"),
 	}
 	if !p.Target.Direct {

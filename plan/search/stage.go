@@ -149,3 +149,25 @@ func copySeconds(r cost.Rates, parts []plan.Part, alignBytes int64) float64 {
 	}
 	return r.Copying(n, len(runs))
 }
+
+// mostTransferBytes bounds the host memory through which inputs and outputs pass. Copies of more take so long that the host may
+// as well wait for them.
+const mostTransferBytes = 16 << 20
+
+// transferBytes returns the host memory through which inputs and outputs of a pass go, as far as there is room for it.
+func transferBytes(p *plan.Plan, o Options) (n int64) {
+	if !o.Target.Pins || p.Sides != nil {
+		return 0
+	}
+	g := p.Lowered.Graph
+	for _, id := range g.Inputs {
+		n += plan.AlignUp(g.Values[id].Bytes(), o.Target.AlignBytes)
+	}
+	for i := range g.Outputs {
+		n += plan.AlignUp(g.Values[g.Outputs[i].Operand.Value].Bytes(), o.Target.AlignBytes)
+	}
+	if n = min(n*int64(p.Instances), mostTransferBytes); o.HostBytes > 0 {
+		n = min(n, max(o.HostBytes-p.HostBytes(), 0))
+	}
+	return n
+}

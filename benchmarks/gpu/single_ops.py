@@ -1,6 +1,8 @@
 """Time single ops in PyTorch on the GPU: those of BenchmarkOps in cuda/ops_bench_test.go, by the same names.
 
-    python kernels.py [--device cuda] [--only TEXT]
+    python single_ops.py [--device cuda] [--only TEXT]
+
+(It is not called kernels.py, since transformers imports a package of that name, and would get this one.)
 
 Prints a JSON object for each: seconds, TFLOP/s and GB/s; first what the device gives at best as far as PyTorch can tell:
 a large product in each precision, and a copy within its memory. TF32 and autocast are off but where the name says it.
