@@ -28,8 +28,8 @@ do not fit, which are listed.
 
 Scales are those with which a group's numbers have the least squared error. What the model computes with its weights is
 not looked at unless --calibrate gives a text like those that it will read: then the model reads it, and codes of
-integers are chosen as GPTQ does, so that what a layer computes of such a text changes little. That takes longer and
-loses less. Try the result: --text prints the perplexity of a text before and after.
+integers are chosen as GPTQ does, so that what a layer computes of such a text changes little, or with --channels channels
+are scaled as AWQ does. That takes longer and loses less. Try the result: --text prints the perplexity of a text before and after.
 
   int8         8 bits, one scale for each row; int8:GROUP one for so many numbers of a row
   int4[:GROUP] 4 bits, one scale for each 128 or GROUP numbers of a row
@@ -60,7 +60,7 @@ type quantizing struct {
 	keep                   []string
 	memory, openMemory     sizeFlag
 	minimum, asJSON, quiet bool
-	actOrder               bool
+	actOrder, channels     bool
 }
 
 func (c *commandLine) quantizeCommand() *cobra.Command {
@@ -90,17 +90,18 @@ func (c *commandLine) quantizeCommand() *cobra.Command {
 	flags.BoolVar(&q.quiet, "quiet", false, "draw no progress")
 	grouped(flags, outputGroup, "output", "text", "context", "json", "quiet")
 	flags.StringVar(&q.to, "to", "", "`SCHEME` of the weights: int8, int4, int8:GROUP, int4:GROUP or fp8; for a GGUF file q8_0, q6_k, q4_k, q4_1 or q4_0 (required)")
-	flags.StringVar(&q.format, "format", formatFolder, "write a folder in the `FORMAT` of compressed-tensors, or one gguf file")
+	flags.StringVar(&q.format, "format", "compressed-tensors", "write a folder in the `FORMAT` of compressed-tensors, or one gguf file")
 	flags.BoolVar(&q.minimum, "minimum", false, "give each group a zero point beside its scale (asymmetric): int8 and int4 only")
 	flags.StringArrayVar(&q.keep, "keep", nil, "leave modules that match a `PATTERN`, such as '*.layers.0.*', as they are; repeatable")
 	flags.StringVar(&q.calibrate, "calibrate", "", "choose codes as GPTQ does, by what a `FILE` of text makes the model compute: int8 and int4 only")
 	flags.BoolVar(&q.actOrder, "act-order", false, "with --calibrate: begin with the columns that are given most")
-	grouped(flags, modelGroup, "to", "format", "minimum", "keep", "calibrate", "act-order")
+	flags.BoolVar(&q.channels, "channels", false, "with --calibrate: scale channels as AWQ does, instead of choosing codes as GPTQ does")
+	grouped(flags, modelGroup, "to", "format", "minimum", "keep", "calibrate", "act-order", "channels")
 	flags.Var(&q.memory, "memory", "memory for weights on their way (default 64 MiB), and to run the model for --text and --calibrate (default: what is free)")
 	flags.Var(&q.openMemory, "open-memory", "memory that opening a file may take (default 12 × its size, from 32 to 256 MiB)")
 	grouped(flags, memoryGroup, "memory", "open-memory")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(slices.Concat([]string{"int8", "int4", "fp8"}, quantize.GGUFKinds), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formatFolder, formatGGUF}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"compressed-tensors", "gguf"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -116,8 +117,8 @@ func (q *quantizing) scheme(model string) (quantize.Scheme, error) {
 		return quantize.Scheme{}, usageError(q.cmd, errors.New("--text takes a file"))
 	case changed("calibrate") && q.calibrate == "":
 		return quantize.Scheme{}, usageError(q.cmd, errors.New("--calibrate takes a file"))
-	case q.actOrder && q.calibrate == "":
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("--act-order is for --calibrate"))
+	case (q.actOrder || q.channels) && q.calibrate == "", q.actOrder && q.channels:
+		return quantize.Scheme{}, usageError(q.cmd, errors.New("--act-order and --channels are for --calibrate, one of them"))
 	case changed("context") && q.text == "" && q.calibrate == "":
 		return quantize.Scheme{}, usageError(q.cmd, errors.New("--context is for --text and --calibrate"))
 	case changed("context") && q.context < 2:
@@ -138,11 +139,11 @@ func (q *quantizing) scheme(model string) (quantize.Scheme, error) {
 
 func (q *quantizing) run(ctx context.Context, model string) (err error) {
 	switch q.format {
-	case formatGGUF:
+	case "gguf":
 		return q.runGGUF(ctx, model)
-	case formatFolder:
+	case "compressed-tensors":
 	default:
-		return usageError(q.cmd, fmt.Errorf("--format is %s or %s", formatFolder, formatGGUF))
+		return usageError(q.cmd, errors.New("--format is compressed-tensors or gguf"))
 	}
 	scheme, err := q.scheme(model)
 	if err != nil {
@@ -158,7 +159,7 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 	}
 	defer func() { err = cmp.Or(err, calibration.close()) }()
 	if calibration != nil {
-		opts.Calibration, opts.ByUse, opts.MemoryBytes = calibration.text, q.actOrder, int64(q.memory)/weightShare
+		opts.Calibration, opts.ByUse, opts.Channels, opts.MemoryBytes = calibration.text, q.actOrder, q.channels, int64(q.memory)/weightShare
 	}
 	folder, err := quantize.Open(ctx, model, opts)
 	if err != nil {
@@ -221,12 +222,6 @@ func (q *quantizing) finish(ctx context.Context, model string, w quantized) erro
 	return err
 }
 
-// The formats of --format.
-const (
-	formatFolder = "compressed-tensors"
-	formatGGUF   = "gguf"
-)
-
 // checkGGUF refuses flags that have no use for a GGUF file.
 func (q *quantizing) checkGGUF() error {
 	switch {
@@ -234,8 +229,8 @@ func (q *quantizing) checkGGUF() error {
 		return usageError(q.cmd, errors.New("no output file given"), "name it with -o, for instance -o model.gguf")
 	case !slices.Contains(quantize.GGUFKinds, strings.ToLower(q.to)):
 		return usageError(q.cmd, errors.New("--format gguf takes --to "+strings.Join(quantize.GGUFKinds, ", ")))
-	case q.minimum, q.calibrate != "":
-		return usageError(q.cmd, errors.New("--minimum and --calibrate are not for --format gguf"))
+	case q.minimum, q.calibrate != "", q.actOrder, q.channels:
+		return usageError(q.cmd, errors.New("--minimum, --calibrate, --act-order and --channels are not for --format gguf"))
 	case q.cmd.Flags().Changed("text") && q.text == "":
 		return usageError(q.cmd, errors.New("--text takes a file"))
 	case q.cmd.Flags().Changed("context") && (q.text == "" || q.context < 2):
