@@ -122,6 +122,7 @@ var diagram = map[string][]string{
 		"cmd/optimem/internal/listing", "cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "runtime", "memory", "plan", "storage",
 	},
 	"cmd/optimem/internal/arrays":  {"cmd/optimem/internal/values", "internal/npy", "loader", "tensor"},
+	"cmd/optimem/internal/planned": {"cmd/optimem/internal/wording", "plan"},
 	"cmd/optimem/internal/values":  {"tensor"},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
