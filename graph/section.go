@@ -120,12 +120,14 @@ func (g *Graph) bounds(r Range) (from, to int, err error) {
 
 // divisible refuses graphs that cannot be divided anywhere.
 func (g *Graph) divisible() error {
-	if len(g.Updates) > 0 || g.Finds != g.Leaves || slices.ContainsFunc(g.Values, func(v Value) bool { return v.Role == State }) {
+	if len(g.Updates) > 0 || g.Finds != g.Leaves ||
+		slices.ContainsFunc(g.Values, func(v Value) bool { return v.Role == State }) {
 		return fmt.Errorf("%w: a range of a model that changes its buffers", ErrUnsupported)
 	}
 	for _, o := range g.Outputs {
 		if o.Count != "" || o.Counts {
-			return fmt.Errorf("%w: a range of a model whose output %s has a size that depends on data", ErrUnsupported, o.Name)
+			return fmt.Errorf("%w: a range of a model whose output %s has a size that depends on data",
+				ErrUnsupported, o.Name)
 		}
 	}
 	return nil

@@ -126,6 +126,7 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/heard": {
 		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "internal/ascii", "internal/npy", "tensor",
 	},
+	"cmd/optimem/internal/planned": {"cmd/optimem/internal/wording", "plan"},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
 	"cmd/optimem/internal/wording": {},

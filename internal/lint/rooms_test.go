@@ -33,8 +33,8 @@ var crowded = map[string]struct {
 	},
 	"cmd/optimem": {
 		"every command's flags, text and tables are in one package main",
-		"a package of cmd/optimem/internal for the tables of a plan, its rows, steps and experts",
-		63, 12700,
+		"a package of cmd/optimem/internal for what commands share, their flags and errors, and then one for those that write text",
+		62, 12400,
 	},
 }
 
@@ -239,7 +239,7 @@ var roomViolations = []violation{
 	{"room", "full", with(tall("plan", maxRoomFiles, maxRoomLines/maxRoomFiles),
 		map[string]string{"plan/x_test.go": "package plan" + strings.Repeat("\n", 9000), "plan/gen_x.go": "package plan\n"}), nil},
 	{"room", "crowded for a reason", tall("cmd/optimem", maxRoomFiles+1, 1), nil},
-	{"room", "more crowded than before", tall("cmd/optimem", 64, 1), []string{"cmd/optimem has 64 files of 64 lines, more than its 63"}},
+	{"room", "more crowded than before", tall("cmd/optimem", 63, 1), []string{"cmd/optimem has 63 files of 63 lines, more than its 62"}},
 	{"room", "too many files", tall("plan", maxRoomFiles+1, 1), []string{"plan has 41 files of 41 lines"}},
 	{"room", "too many lines", tall("plan", 2, maxRoomLines/2+1), []string{"plan has 2 files of 8002 lines"}},
 	{"room", "an exception that is none", tall("cmd/optimem", 3, 1), []string{"cmd/optimem has 3 files of 3 lines: no longer crowded"}},

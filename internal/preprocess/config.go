@@ -121,7 +121,8 @@ func ParseConfig(text []byte) (Spec, error) {
 	case c.Rescale && (math.IsNaN(c.Factor) || c.Factor <= 0):
 		return Spec{}, badConfig("rescale_factor is %v", c.Factor)
 	}
-	s := Spec{floored: true, raw: !c.Rescale, factor: c.Factor, early: short == "DINOv3ViT" && c.Rescale, scaled: c.Normalize}
+	s := Spec{floored: true, raw: !c.Rescale, factor: c.Factor, early: short == "DINOv3ViT" && c.Rescale,
+		scaled: c.Normalize}
 	if err := c.sizes(&s, short == "ConvNext"); err != nil {
 		return Spec{}, err
 	}
@@ -146,7 +147,8 @@ func ParseConfig(text []byte) (Spec, error) {
 func (c *config) sizes(s *Spec, percent bool) error {
 	if c.Resize {
 		var ok bool
-		if s.filter, ok = map[int]filter{pillowLanczos: lanczos, pillowBilinear: bilinear, pillowBicubic: bicubic}[c.Resample]; !ok || s.filter == lanczos && s.early {
+		if s.filter, ok = map[int]filter{pillowLanczos: lanczos, pillowBilinear: bilinear,
+			pillowBicubic: bicubic}[c.Resample]; !ok || s.filter == lanczos && s.early {
 			return badConfig("resample is %d: 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are done", c.Resample)
 		}
 		var err error

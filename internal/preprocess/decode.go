@@ -108,7 +108,8 @@ func Decode(r io.ReadSeeker, limits Limits) (_ *Picture, err error) {
 	}
 	need := int64(config.Width) * int64(config.Height) * pixelBytes(config.ColorModel)
 	if max(config.Width, config.Height) > maxPictureSide {
-		return nil, fmt.Errorf("%w: a %s of %d × %d pixels, where a side has at most %d", ErrLimit, c.name, config.Height, config.Width,
+		return nil, fmt.Errorf("%w: a %s of %d × %d pixels, where a side has at most %d", ErrLimit, c.name,
+			config.Height, config.Width,
 			maxPictureSide)
 	}
 	if need > limits.memoryBytes() {

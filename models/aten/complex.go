@@ -48,10 +48,12 @@ var complexTargets = slices.Concat(
 			return c.TurnedView(c.Tensor("self"), elements.Negated)
 		}),
 		call.InPlace(
-			"aten::conj_physical_(Tensor self) -> Tensor", func(c *call.Call) (*cells.Ref, error) { return c.Tensor("self"), nil },
+			"aten::conj_physical_(Tensor self) -> Tensor",
+			func(c *call.Call) (*cells.Ref, error) { return c.Tensor("self"), nil },
 		),
 	},
-	realTargets("real(Tensor(a) self) -> Tensor(a)", "conj(Tensor(a) self) -> Tensor(a)", "_conj(Tensor(a) self) -> Tensor(a)",
+	realTargets("real(Tensor(a) self) -> Tensor(a)", "conj(Tensor(a) self) -> Tensor(a)",
+		"_conj(Tensor(a) self) -> Tensor(a)",
 		"_conj_physical(Tensor self) -> Tensor", "conj_physical(Tensor self) -> Tensor"),
 )
 
@@ -86,7 +88,8 @@ var complexRules = func() map[string]elements.ComplexRule {
 		"eq":     elements.Comparing("eq", "bitwise_and"),
 		"ne":     elements.Comparing("ne", "bitwise_or"),
 		"linear": elements.LinearOfComplex,
-		"isnan":  elements.EitherPart("bitwise_or"), "isinf": elements.EitherPart("bitwise_or"), "isfinite": elements.EitherPart("bitwise_and"),
+		"isnan":  elements.EitherPart("bitwise_or"), "isinf": elements.EitherPart("bitwise_or"),
+		"isfinite":        elements.EitherPart("bitwise_and"),
 		"vdot":            elements.ConjugatingFirst("self", "other"),
 		"linalg_vecdot":   elements.ConjugatingFirst("x", "y"),
 		"view_as_real":    elements.Plain,

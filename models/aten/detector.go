@@ -19,7 +19,8 @@ var detectorTargets = []call.Overload{
 		suppressClasses,
 	),
 	// Where maps, interpolated to the sizes of their regions, are largest: rows, columns, and what is there.
-	call.Several("optimem::heatmap_peaks(Tensor maps, Tensor heights, Tensor widths) -> (Tensor, Tensor, Tensor)", heatmapPeaks),
+	call.Several("optimem::heatmap_peaks(Tensor maps, Tensor heights, Tensor widths) -> (Tensor, Tensor, Tensor)",
+		heatmapPeaks),
 }
 
 // suppressClasses moves the boxes of each class to a place of its own where there are few, and compares classes where there are

@@ -45,7 +45,8 @@ var failing = map[graph.Kind]bool{"div_floor": true, "div_trunc": true, "remaind
 // ofSelected builds a call that has s among its arguments.
 func (t Target) ofSelected(c *call.Call, s *cells.Selection) error {
 	name := call.BaseName(t.schema.Target)
-	if values, ok := c.Args["values"].(*cells.Selection); ok && !values.IsMade() && strings.Contains(name, "index_put") {
+	if values, ok := c.Args["values"].(*cells.Selection); ok && !values.IsMade() &&
+		strings.Contains(name, "index_put") {
 		return t.putSelected(c, values, strings.HasSuffix(name, "_"))
 	}
 	own, isOwn := c.Args["self"].(*cells.Selection)

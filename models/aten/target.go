@@ -35,7 +35,8 @@ type Target struct {
 var targets = func() map[string]Target {
 	all := make(map[string]Target)
 	for _, family := range [][]call.Overload{
-		elements.Targets, views.Targets, products.Targets, signals.Targets, complexTargets, sizedTargets, detectorTargets,
+		elements.Targets, views.Targets, products.Targets, signals.Targets, complexTargets, sizedTargets,
+		detectorTargets,
 	} {
 		for _, op := range family {
 			s := call.ParseSchema(op.Schema)

@@ -174,7 +174,8 @@ func (c *Call) wholeMemory(r *cells.Ref) (*cells.Ref, []int) {
 	var all *cells.Ref
 	var dims []int
 	for other, name := range c.Names {
-		if other.Memory() != r.Memory() || other.DType() != r.DType() || c.Meta[name] == nil || all != nil && c.Names[all] < name {
+		if other.Memory() != r.Memory() || other.DType() != r.DType() || c.Meta[name] == nil ||
+			all != nil && c.Names[all] < name {
 			continue
 		}
 		if order, ok := c.Covers(other); ok {

@@ -18,7 +18,8 @@ func activationTargets() []call.Overload {
 		all = append(all, call.Twins("aten::"+name+self, unary(graph.Kind(name)))...)
 	}
 	all = append(all, call.Twins("aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor", gelu)...)
-	all = append(all, call.Twins("aten::relu6"+self, func(c *call.Call) (*cells.Ref, error) { return hardtanh(c, 0, 6) })...)
+	all = append(all, call.Twins("aten::relu6"+self,
+		func(c *call.Call) (*cells.Ref, error) { return hardtanh(c, 0, 6) })...)
 	all = append(all, call.Twins("aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
 		func(c *call.Call) (*cells.Ref, error) { return hardtanh(c, c.Number("min_val"), c.Number("max_val")) })...)
 	all = append(all, call.Twins("aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
@@ -28,13 +29,14 @@ func activationTargets() []call.Overload {
 	all = append(all, call.Twins("aten::selu"+self, func(c *call.Call) (*cells.Ref, error) {
 		return elu(c, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1)
 	})...)
-	all = append(all, call.Twins("aten::celu(Tensor self, Scalar alpha=1.) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-		alpha := c.Float("alpha")
-		if alpha == 0 {
-			return nil, fmt.Errorf("alpha is zero")
-		}
-		return elu(c, alpha, 1, 1/alpha)
-	})...)
+	all = append(all, call.Twins("aten::celu(Tensor self, Scalar alpha=1.) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) {
+			alpha := c.Float("alpha")
+			if alpha == 0 {
+				return nil, fmt.Errorf("alpha is zero")
+			}
+			return elu(c, alpha, 1, 1/alpha)
+		})...)
 	all = append(all, call.Twins("aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
 		func(c *call.Call) (*cells.Ref, error) { return leakyRelu(c, c.Float("negative_slope")) })...)
 	all = append(all, call.Twins("aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, "+
@@ -44,12 +46,14 @@ func activationTargets() []call.Overload {
 		}
 		return leakyRelu(c, (c.Float("lower")+c.Float("upper"))/2)
 	})...)
-	all = append(all, call.Twins("aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", threshold)...)
+	all = append(all, call.Twins("aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor",
+		threshold)...)
 	return append(all,
-		call.One("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-			return c.Apply("softplus",
-				graph.Attrs{"beta": c.Float("beta"), "threshold": c.Float("threshold")}, c.Tensor("self"))
-		}),
+		call.One("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
+			func(c *call.Call) (*cells.Ref, error) {
+				return c.Apply("softplus",
+					graph.Attrs{"beta": c.Float("beta"), "threshold": c.Float("threshold")}, c.Tensor("self"))
+			}),
 		call.One("aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", shrink("hardshrink")),
 		call.One("aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", shrink("softshrink")),
 		call.One("aten::log_sigmoid"+self, unary("log_sigmoid")),

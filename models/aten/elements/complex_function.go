@@ -390,7 +390,8 @@ func Product(names ...string) ComplexRule {
 
 // multilinear returns the parts of the result: of the first complex argument it takes the real and the imaginary part,
 // and of both the result, in which the arguments after it may be complex. The imaginary part is nil where none is.
-func multilinear(c *call.Call, build func(c *call.Call) error, names []string, changed map[string]any) (re, im *cells.Ref, err error) {
+func multilinear(c *call.Call, build func(c *call.Call) error, names []string,
+	changed map[string]any) (re, im *cells.Ref, err error) {
 	for i, name := range names {
 		v, ok := changed[name]
 		if !ok {

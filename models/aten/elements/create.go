@@ -27,9 +27,10 @@ var createTargets = func() []call.Overload {
 		call.One("aten::full_like(Tensor self, Scalar fill_value"+like, func(c *call.Call) (*cells.Ref, error) {
 			return filledLike(c, c.Number("fill_value"))
 		}),
-		call.One("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value"+made, func(c *call.Call) (*cells.Ref, error) {
-			return filledSize(c, c.Number("fill_value"), c.Tensor("self").DType())
-		}),
+		call.One("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value"+made,
+			func(c *call.Call) (*cells.Ref, error) {
+				return filledSize(c, c.Number("fill_value"), c.Tensor("self").DType())
+			}),
 		call.One("aten::scalar_tensor(Scalar s"+made, func(c *call.Call) (*cells.Ref, error) {
 			return c.Filled(c.Number("s"), c.DType("dtype", cells.DefaultFloat), tensor.Shape{})
 		}),
@@ -37,18 +38,23 @@ var createTargets = func() []call.Overload {
 		call.One("aten::empty_permuted(SymInt[] size, int[] physical_layout"+made, filledWith(0)),
 		call.One("aten::empty_strided(SymInt[] size, SymInt[] stride"+made, filledWith(0)),
 		call.One("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride"+made, filledWith(0)),
-		call.One("aten::arange(Scalar end"+made, func(c *call.Call) (*cells.Ref, error) { return arange(c, 0, c.Number("end"), 1) }),
+		call.One("aten::arange(Scalar end"+made,
+			func(c *call.Call) (*cells.Ref, error) { return arange(c, 0, c.Number("end"), 1) }),
 		call.One("aten::arange.start(Scalar start, Scalar end"+made, func(c *call.Call) (*cells.Ref, error) {
 			return arange(c, c.Number("start"), c.Number("end"), 1)
 		}),
-		call.One("aten::arange.start_step(Scalar start, Scalar end, Scalar step=1"+made, func(c *call.Call) (*cells.Ref, error) {
-			return arange(c, c.Number("start"), c.Number("end"), c.Number("step"))
-		}),
+		call.One("aten::arange.start_step(Scalar start, Scalar end, Scalar step=1"+made,
+			func(c *call.Call) (*cells.Ref, error) {
+				return arange(c, c.Number("start"), c.Number("end"), c.Number("step"))
+			}),
 		call.One("aten::linspace(Scalar start, Scalar end, int steps"+made, linspace),
 		call.One("aten::eye(SymInt n"+made, func(c *call.Call) (*cells.Ref, error) { return eye(c, c.Int("n"), c.Int("n")) }),
-		call.One("aten::eye.m(SymInt n, SymInt m"+made, func(c *call.Call) (*cells.Ref, error) { return eye(c, c.Int("n"), c.Int("m")) }),
-		call.One("aten::tril_indices"+indices, func(c *call.Call) (*cells.Ref, error) { return triangleIndices(c, false) }),
-		call.One("aten::triu_indices"+indices, func(c *call.Call) (*cells.Ref, error) { return triangleIndices(c, true) }),
+		call.One("aten::eye.m(SymInt n, SymInt m"+made,
+			func(c *call.Call) (*cells.Ref, error) { return eye(c, c.Int("n"), c.Int("m")) }),
+		call.One("aten::tril_indices"+indices,
+			func(c *call.Call) (*cells.Ref, error) { return triangleIndices(c, false) }),
+		call.One("aten::triu_indices"+indices,
+			func(c *call.Call) (*cells.Ref, error) { return triangleIndices(c, true) }),
 	}
 	for name, value := range map[string]cells.Number{"zeros": 0, "ones": 1, "empty": 0} {
 		f := filledWith(value)
@@ -61,9 +67,10 @@ var createTargets = func() []call.Overload {
 		}))
 	}
 	for name, kind := range map[string]graph.Kind{"tril": "tril", "triu": "triu"} {
-		all = append(all, call.Twins("aten::"+name+"(Tensor self, SymInt diagonal=0) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-			return c.Apply(kind, graph.Attrs{"diagonal": c.Int("diagonal")}, c.Tensor("self"))
-		})...)
+		all = append(all, call.Twins("aten::"+name+"(Tensor self, SymInt diagonal=0) -> Tensor",
+			func(c *call.Call) (*cells.Ref, error) {
+				return c.Apply(kind, graph.Attrs{"diagonal": c.Int("diagonal")}, c.Tensor("self"))
+			})...)
 	}
 	all = append(all, call.Twins("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", fill)...)
 	all = append(all, call.Twins("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", fill)...)

@@ -340,7 +340,8 @@ func rmsNorm(further bool) func(c *call.Call) error {
 		if err != nil {
 			return err
 		}
-		scale, err := c.Fold("mean", squares, cells.AllDims(x.Rank())[x.Rank()-n:], true, graph.Attrs{"dtype": wide.DType()})
+		scale, err := c.Fold("mean", squares, cells.AllDims(x.Rank())[x.Rank()-n:], true,
+			graph.Attrs{"dtype": wide.DType()})
 		if err != nil {
 			return err
 		}
@@ -409,7 +410,8 @@ func normExcept(c *call.Call, v *cells.Ref, ord float64, dim int) (*cells.Ref, e
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	return norm(c.Builder, v, ord, slices.DeleteFunc(cells.AllDims(v.Rank()), func(i int) bool { return i == d }), true, v.DType())
+	return norm(c.Builder, v, ord, slices.DeleteFunc(cells.AllDims(v.Rank()), func(i int) bool { return i == d }),
+		true, v.DType())
 }
 
 // weightNorm: v × (g ÷ |v|).

@@ -216,7 +216,8 @@ func trapezoid(c *call.Call) (*cells.Ref, error) {
 		return nil, err
 	}
 	if !c.Schema.Has("x") {
-		if sum, err = c.Fold("sum", sum, []int{d}, false, graph.Attrs{"dtype": cells.SumDType(sum.DType())}); err != nil {
+		if sum, err = c.Fold("sum", sum, []int{d}, false,
+			graph.Attrs{"dtype": cells.SumDType(sum.DType())}); err != nil {
 			return nil, err
 		}
 		return c.Combine("mul", nil, sum, c.Float("dx")/2)
@@ -246,7 +247,8 @@ func trapezoid(c *call.Call) (*cells.Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	if area, err = c.Fold("sum", area, []int{d}, false, graph.Attrs{"dtype": cells.SumDType(area.DType())}); err != nil {
+	if area, err = c.Fold("sum", area, []int{d}, false,
+		graph.Attrs{"dtype": cells.SumDType(area.DType())}); err != nil {
 		return nil, err
 	}
 	return c.Combine("mul", nil, area, 0.5)

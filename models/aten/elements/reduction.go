@@ -32,12 +32,14 @@ var foldTargets = []call.Overload{
 		"aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
 		nanMean,
 	),
-	call.One("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", loss(func(c *call.Call, d *cells.Ref) (*cells.Ref, error) {
-		return c.Combine("mul", nil, d, d)
-	})),
-	call.One("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", loss(func(c *call.Call, d *cells.Ref) (*cells.Ref, error) {
-		return c.Apply("abs", nil, d)
-	})),
+	call.One("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+		loss(func(c *call.Call, d *cells.Ref) (*cells.Ref, error) {
+			return c.Combine("mul", nil, d, d)
+		})),
+	call.One("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+		loss(func(c *call.Call, d *cells.Ref) (*cells.Ref, error) {
+			return c.Apply("abs", nil, d)
+		})),
 	call.One("aten::_is_all_true(Tensor self) -> Tensor", foldOf("all")),
 	call.One("aten::_is_any_true(Tensor self) -> Tensor", foldOf("any")),
 	call.One("aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", foldOf("amax")),
@@ -68,11 +70,13 @@ var foldTargets = []call.Overload{
 
 var varianceTargets = []call.Overload{
 	call.One("aten::var(Tensor self, bool unbiased=True) -> Tensor", variance("var")),
-	call.One("aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor", variance("var")),
+	call.One("aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor",
+		variance("var")),
 	call.One("aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor",
 		variance("var")),
 	call.One("aten::std(Tensor self, bool unbiased=True) -> Tensor", variance("std")),
-	call.One("aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor", variance("std")),
+	call.One("aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor",
+		variance("std")),
 	call.One("aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor",
 		variance("std")),
 	call.Several("aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)", varianceAndMean("var")),

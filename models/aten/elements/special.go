@@ -24,9 +24,10 @@ func specialTargets() []call.Overload {
 		all = append(all, call.One("aten::special_"+name+self, floatUnary(kind)))
 	}
 	all = append(all, call.Twins("aten::i0"+self, floatUnary("i0"))...)
-	all = append(all, call.One("aten::special_spherical_bessel_j0(Tensor x) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-		return c.ApplyFloat("spherical_bessel_j0", nil, c.Tensor("x"))
-	}))
+	all = append(all, call.One("aten::special_spherical_bessel_j0(Tensor x) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) {
+			return c.ApplyFloat("spherical_bessel_j0", nil, c.Tensor("x"))
+		}))
 	for name, kind := range map[string]graph.Kind{"xlog1py": "xlog1py", "zeta": "zeta"} {
 		f := call.FloatBinary(kind)
 		all = append(all,

@@ -50,25 +50,26 @@ var attentionTargets = []call.Overload{
 	call.Several("aten::alpha_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", dropout("self")),
 	call.Several("aten::feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor", dropout("input")),
 	call.Several("aten::feature_alpha_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", dropout("self")),
-	call.Several("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", func(c *call.Call) error {
-		r := c.Tensor("input")
-		if c.Err != nil {
-			return c.Err
-		}
-		if train := !c.Has("train") || c.Bool("train"); train && c.Float("p") != 0 {
-			return errDropout
-		}
-		kept, err := c.Full(true, tensor.Bool, r.Shape())
-		if err != nil {
-			return err
-		}
-		out, err := c.Copy(r)
-		if err != nil {
-			return err
-		}
-		c.Set(out, kept)
-		return nil
-	}),
+	call.Several("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+		func(c *call.Call) error {
+			r := c.Tensor("input")
+			if c.Err != nil {
+				return c.Err
+			}
+			if train := !c.Has("train") || c.Bool("train"); train && c.Float("p") != 0 {
+				return errDropout
+			}
+			kept, err := c.Full(true, tensor.Bool, r.Shape())
+			if err != nil {
+				return err
+			}
+			out, err := c.Copy(r)
+			if err != nil {
+				return err
+			}
+			c.Set(out, kept)
+			return nil
+		}),
 }
 
 var errDropout = fmt.Errorf("dropout is random while training: export the model in evaluation, model.eval()")

@@ -25,16 +25,17 @@ var einsumTargets = []call.Overload{
 	call.One("aten::ger(Tensor self, Tensor vec2) -> Tensor", outer),
 	call.One("aten::kron(Tensor self, Tensor other) -> Tensor", kron),
 	call.One("aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", bilinear),
-	call.One("aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-		product, err := c.Combine("mul", nil, c.Tensor("x"), c.Tensor("y"))
-		if err != nil {
-			return nil, err
-		}
-		if product.Rank() == 0 {
-			return nil, fmt.Errorf("vectors %v and %v", c.Tensor("x").Shape(), c.Tensor("y").Shape())
-		}
-		return total(c.Builder, product, []int{c.Dim("dim", product.Rank())})
-	}),
+	call.One("aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) {
+			product, err := c.Combine("mul", nil, c.Tensor("x"), c.Tensor("y"))
+			if err != nil {
+				return nil, err
+			}
+			if product.Rank() == 0 {
+				return nil, fmt.Errorf("vectors %v and %v", c.Tensor("x").Shape(), c.Tensor("y").Shape())
+			}
+			return total(c.Builder, product, []int{c.Dim("dim", product.Rank())})
+		}),
 }
 
 // An equation is a parsed einsum: the labels of each operand and of the result. Letters are their own labels; the
@@ -303,7 +304,8 @@ func bilinear(c *call.Call) (*cells.Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole, err := contract(c.Builder, half, labelled{y, append(slices.Clone(lead), in2)}, func(l int) bool { return l != in2 })
+	whole, err := contract(c.Builder, half, labelled{y, append(slices.Clone(lead), in2)},
+		func(l int) bool { return l != in2 })
 	if err != nil {
 		return nil, err
 	}

@@ -14,17 +14,20 @@ import (
 // some overloads give beside their result are for its derivative: PyTorch itself gives those of the matrix or of its
 // transpose, as the memory happens to lie.
 var factorTargets = []call.Overload{
-	call.One("aten::linalg_inv(Tensor A) -> Tensor", func(c *call.Call) (*cells.Ref, error) { return first(inverted(c, "A", true)) }),
+	call.One("aten::linalg_inv(Tensor A) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) { return first(inverted(c, "A", true)) }),
 	call.One(
 		"aten::inverse(Tensor self) -> Tensor",
 		func(c *call.Call) (*cells.Ref, error) { return first(inverted(c, "self", true)) },
 	),
-	call.Several("aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)", func(c *call.Call) error {
-		return c.GiveRefs(inverted(c, "A", c.Bool("check_errors")))
-	}),
-	call.One("aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-		return first(solve(c, true))
-	}),
+	call.Several("aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)",
+		func(c *call.Call) error {
+			return c.GiveRefs(inverted(c, "A", c.Bool("check_errors")))
+		}),
+	call.One("aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) {
+			return first(solve(c, true))
+		}),
 	call.Several("aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False)"+
 		" -> (Tensor result, Tensor info)", func(c *call.Call) error { return c.GiveRefs(solve(c, c.Bool("check_errors"))) }),
 	call.Several("aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False)"+
@@ -36,8 +39,10 @@ var factorTargets = []call.Overload{
 		c.Set(out[0], nil, nil, out[1])
 		return nil
 	}),
-	call.One("aten::linalg_det(Tensor A) -> Tensor", func(c *call.Call) (*cells.Ref, error) { return determinant(c, "A") }),
-	call.One("aten::det(Tensor self) -> Tensor", func(c *call.Call) (*cells.Ref, error) { return determinant(c, "self") }),
+	call.One("aten::linalg_det(Tensor A) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) { return determinant(c, "A") }),
+	call.One("aten::det(Tensor self) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) { return determinant(c, "self") }),
 	call.Several("aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)", func(c *call.Call) error {
 		r, err := determinant(c, "A")
 		c.Set(r, nil, nil)
@@ -49,22 +54,24 @@ var factorTargets = []call.Overload{
 	call.Several("aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)", func(c *call.Call) error {
 		return c.GiveRefs(signAndLog(c, "self"))
 	}),
-	call.Several("aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)", func(c *call.Call) error {
-		out, err := signAndLog(c, "A")
-		if err != nil {
-			return err
-		}
-		c.Set(out[0], out[1], nil, nil)
-		return nil
-	}),
+	call.Several("aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)",
+		func(c *call.Call) error {
+			out, err := signAndLog(c, "A")
+			if err != nil {
+				return err
+			}
+			c.Set(out[0], out[1], nil, nil)
+			return nil
+		}),
 	call.One("aten::logdet(Tensor self) -> Tensor", logDeterminant),
-	call.Several("aten::linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)", func(c *call.Call) error {
-		out, err := pivoted(c, true)
-		if err != nil {
-			return err
-		}
-		return c.GiveRefs(out[:2], nil)
-	}),
+	call.Several("aten::linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)",
+		func(c *call.Call) error {
+			out, err := pivoted(c, true)
+			if err != nil {
+				return err
+			}
+			return c.GiveRefs(out[:2], nil)
+		}),
 	call.Several("aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False)"+
 		" -> (Tensor LU, Tensor pivots, Tensor info)", func(c *call.Call) error {
 		return c.GiveRefs(pivoted(c, c.Bool("check_errors")))

@@ -15,9 +15,10 @@ var linearTargets = []call.Overload{
 	call.Several("aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", func(c *call.Call) error {
 		return c.GiveRef(linear(c.Builder, c.Tensor("input"), c.Tensor("weight"), c.OptTensor("bias")))
 	}),
-	call.Several("aten::mkldnn_linear(Tensor self, Tensor weight, Tensor? bias=None) -> Tensor", func(c *call.Call) error {
-		return c.GiveRef(linear(c.Builder, c.Tensor("self"), c.Tensor("weight"), c.OptTensor("bias")))
-	}),
+	call.Several("aten::mkldnn_linear(Tensor self, Tensor weight, Tensor? bias=None) -> Tensor",
+		func(c *call.Call) error {
+			return c.GiveRef(linear(c.Builder, c.Tensor("self"), c.Tensor("weight"), c.OptTensor("bias")))
+		}),
 	call.Several("aten::matmul(Tensor self, Tensor other) -> Tensor", matmul("self", "other")),
 	call.Several("aten::linalg_matmul(Tensor self, Tensor other) -> Tensor", matmul("self", "other")),
 	call.Several("aten::mm(Tensor self, Tensor mat2) -> Tensor", ranked(matmul("self", "mat2"), "self", 2, "mat2", 2)),
@@ -25,8 +26,10 @@ var linearTargets = []call.Overload{
 		return c.GiveRef(multiply(c.Builder, c.Tensor("self"), c.Tensor("mat2")))
 	}, "self", 3, "mat2", 3)),
 	call.Several("aten::mv(Tensor self, Tensor vec) -> Tensor", ranked(matmul("self", "vec"), "self", 2, "vec", 1)),
-	call.Several("aten::dot(Tensor self, Tensor tensor) -> Tensor", ranked(matmul("self", "tensor"), "self", 1, "tensor", 1)),
-	call.Several("aten::vdot(Tensor self, Tensor other) -> Tensor", ranked(matmul("self", "other"), "self", 1, "other", 1)),
+	call.Several("aten::dot(Tensor self, Tensor tensor) -> Tensor",
+		ranked(matmul("self", "tensor"), "self", 1, "tensor", 1)),
+	call.Several("aten::vdot(Tensor self, Tensor other) -> Tensor",
+		ranked(matmul("self", "other"), "self", 1, "other", 1)),
 	call.Several("aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", addmm),
 	call.Several("aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)",
 		writingSelf(addmm)),
@@ -63,10 +66,11 @@ var linearTargets = []call.Overload{
 	),
 	call.Several("aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) "+
 		"-> Tensor", groupedMM),
-	call.Several("transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor", func(c *call.Call) error {
-		return c.Give("grouped_matmul", nil,
-			c.Read(c.Tensor("input")), c.Read(c.Tensor("weight")), c.Read(c.Tensor("offs")))
-	}),
+	call.Several("transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
+		func(c *call.Call) error {
+			return c.Give("grouped_matmul", nil,
+				c.Read(c.Tensor("input")), c.Read(c.Tensor("weight")), c.Read(c.Tensor("offs")))
+		}),
 	call.Several("optimem::experts(Tensor self, Tensor ids, Tensor weights, Tensor[] gate, Tensor[] up, Tensor[] down, Tensor[]? biases=None, *, "+
 		"str act='silu', float alpha=0., float limit=0., bool weigh_input=False) -> Tensor", experts),
 	call.Several(
@@ -129,9 +133,11 @@ func writingSelf(build func(c *call.Call) error) func(c *call.Call) error {
 // int8PackMM is self·mat2ᵀ × scales for a weight of int8, in float32 and rounded once.
 func int8PackMM(c *call.Call) error {
 	x, w, scales := c.Tensor("self"), c.Tensor("mat2"), c.Tensor("scales")
-	if w.DType() != tensor.Int8 || !cells.IsFloat(x.DType()) || x.DType() == tensor.Float64 || scales.DType() != x.DType() ||
+	if w.DType() != tensor.Int8 || !cells.IsFloat(x.DType()) || x.DType() == tensor.Float64 ||
+		scales.DType() != x.DType() ||
 		!scales.Shape().Equal(w.Shape()[:1]) {
-		return fmt.Errorf("%v %v times %v %v with scales %v %v", x.DType(), x.Shape(), w.DType(), w.Shape(), scales.DType(),
+		return fmt.Errorf("%v %v times %v %v with scales %v %v", x.DType(), x.Shape(), w.DType(), w.Shape(),
+			scales.DType(),
 			scales.Shape())
 	}
 	var wide [3]*cells.Ref

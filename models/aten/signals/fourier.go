@@ -51,16 +51,18 @@ var FourierTargets = func() []call.Overload {
 		options = "bool normalized=False, bool? onesided=None, "
 	)
 	return append(all,
-		call.One("aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-			return fourierPlain(c, fourierKind{inverse: !c.Bool("forward")}, 0)
-		}),
-		call.One("aten::_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-			kind := fourierKind{from: realNumbers}
-			if c.Bool("onesided") {
-				kind.to = halfNumbers
-			}
-			return fourierPlain(c, kind, 0)
-		}),
+		call.One("aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor",
+			func(c *call.Call) (*cells.Ref, error) {
+				return fourierPlain(c, fourierKind{inverse: !c.Bool("forward")}, 0)
+			}),
+		call.One("aten::_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor",
+			func(c *call.Call) (*cells.Ref, error) {
+				kind := fourierKind{from: realNumbers}
+				if c.Bool("onesided") {
+					kind.to = halfNumbers
+				}
+				return fourierPlain(c, kind, 0)
+			}),
 		call.One("aten::_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor",
 			func(c *call.Call) (*cells.Ref, error) {
 				return fourierPlain(c,
@@ -76,9 +78,10 @@ var FourierTargets = func() []call.Overload {
 		call.One("aten::fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
 			return shifted(c, func(n int) int { return n - n/2 })
 		}),
-		call.One("aten::fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-			return shifted(c, func(n int) int { return n / 2 })
-		}),
+		call.One("aten::fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor",
+			func(c *call.Call) (*cells.Ref, error) {
+				return shifted(c, func(n int) int { return n / 2 })
+			}),
 		call.One("aten::stft"+window+options+"bool? return_complex=None, bool? align_to_window=None) -> Tensor", stft),
 		call.One("aten::stft.center"+window+"bool center=True, str pad_mode=\"reflect\", "+options+
 			"bool? return_complex=None, bool? align_to_window=None) -> Tensor", stft),
@@ -309,7 +312,8 @@ func stft(c *call.Call) (*cells.Ref, error) {
 	}
 	frames := c.View(x, tensor.Layout{
 		Shape:   tensor.Shape{x.Shape()[0], 1 + (length-s.n)/s.hop, s.n},
-		Strides: []int{x.Layout().Strides[0], x.Layout().Strides[1] * s.hop, x.Layout().Strides[1]}, Offset: x.Layout().Offset,
+		Strides: []int{x.Layout().Strides[0], x.Layout().Strides[1] * s.hop, x.Layout().Strides[1]},
+		Offset:  x.Layout().Offset,
 	})
 	if frames, err = c.Combine("mul", nil, frames, s.window); err != nil {
 		return nil, err

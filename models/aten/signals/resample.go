@@ -80,10 +80,11 @@ var gridTargets = []call.Overload{
 		"-> Tensor", gridSample),
 	call.Several("aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) "+
 		"-> Tensor", gridSample),
-	call.Several("aten::affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor", func(c *call.Call) error {
-		return c.Give("affine_grid", graph.Attrs{"size": c.Ints("size"), "align_corners": c.Bool("align_corners")},
-			c.Read(c.Tensor("theta")))
-	}),
+	call.Several("aten::affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor",
+		func(c *call.Call) error {
+			return c.Give("affine_grid", graph.Attrs{"size": c.Ints("size"), "align_corners": c.Bool("align_corners")},
+				c.Read(c.Tensor("theta")))
+		}),
 }
 
 // interpolate builds the overloads with a size and one optional factor for each dimension.
@@ -109,7 +110,8 @@ func giveInterpolation(c *call.Call, mode string, scales []string, antialias boo
 func giveResized(c *call.Call, attrs graph.Attrs, x *cells.Ref) error {
 	attrs["align_corners"] = c.Bool("align_corners")
 	size, mode := attrs.Ints("size"), attrs.String("mode")
-	if c.Err == nil && x.Rank() == len(size)+2 && (mode == "nearest" || mode == "nearest-exact") && asSmall(c, x, size) {
+	if c.Err == nil && x.Rank() == len(size)+2 && (mode == "nearest" || mode == "nearest-exact") &&
+		asSmall(c, x, size) {
 		attrs["small"] = true
 		for d, n := range x.Shape()[2:] {
 			if mode == "nearest" && (size[d] == n || size[d] == 2*n) {
@@ -265,19 +267,22 @@ func channelShuffle(c *call.Call) error {
 
 // padTargets make tensors larger. Lists of amounts begin with the last dimension.
 var padTargets = []call.Overload{
-	call.Several("aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", func(c *call.Call) error {
-		return givePad(c, c.Ints("pad"), "constant", c.Number("value"))
-	}),
-	call.Several("aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor", func(c *call.Call) error {
-		return givePadLike(c, c.Text("mode"))
-	}),
-	call.Several("aten::_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor", func(c *call.Call) error {
-		modes, mode := []string{"reflect", "replicate", "circular", "constant"}, c.Int("mode")
-		if mode < 0 || mode >= len(modes) {
-			return fmt.Errorf("padding mode %d", mode)
-		}
-		return givePadLike(c, modes[mode])
-	}),
+	call.Several("aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor",
+		func(c *call.Call) error {
+			return givePad(c, c.Ints("pad"), "constant", c.Number("value"))
+		}),
+	call.Several("aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor",
+		func(c *call.Call) error {
+			return givePadLike(c, c.Text("mode"))
+		}),
+	call.Several("aten::_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor",
+		func(c *call.Call) error {
+			modes, mode := []string{"reflect", "replicate", "circular", "constant"}, c.Int("mode")
+			if mode < 0 || mode >= len(modes) {
+				return fmt.Errorf("padding mode %d", mode)
+			}
+			return givePadLike(c, modes[mode])
+		}),
 	call.Several("aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor", func(c *call.Call) error {
 		return givePad(c, c.Ints("pad"), "circular", nil)
 	}),

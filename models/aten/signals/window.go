@@ -34,9 +34,10 @@ var windowTargets = func() []call.Overload {
 				"aten::"+name+"_window(int window_length"+made,
 				func(c *call.Call) (*cells.Ref, error) { return window(c, true, at) },
 			),
-			call.One("aten::"+name+"_window.periodic(int window_length, bool periodic"+made, func(c *call.Call) (*cells.Ref, error) {
-				return window(c, c.Bool("periodic"), at)
-			}))
+			call.One("aten::"+name+"_window.periodic(int window_length, bool periodic"+made,
+				func(c *call.Call) (*cells.Ref, error) {
+					return window(c, c.Bool("periodic"), at)
+				}))
 	}
 	return append(all,
 		call.One("aten::hamming_window.periodic_alpha(int window_length, bool periodic, float alpha"+made,
@@ -47,9 +48,10 @@ var windowTargets = func() []call.Overload {
 			func(c *call.Call) (*cells.Ref, error) {
 				return window(c, c.Bool("periodic"), cosines(c.Float("alpha"), -c.Float("beta")))
 			}),
-		call.One("aten::kaiser_window.beta(int window_length, bool periodic, float beta"+made, func(c *call.Call) (*cells.Ref, error) {
-			return window(c, c.Bool("periodic"), kaiser(c.Float("beta")))
-		}),
+		call.One("aten::kaiser_window.beta(int window_length, bool periodic, float beta"+made,
+			func(c *call.Call) (*cells.Ref, error) {
+				return window(c, c.Bool("periodic"), kaiser(c.Float("beta")))
+			}),
 	)
 }()
 

@@ -47,10 +47,11 @@ var lookupTargets = []call.Overload{
 		}
 		return c.Emit1("index", graph.Attrs{"dim": 0, "wrap": true}, c.Read(flat), c.Read(index))
 	}),
-	call.One("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-		r, index := c.Tensor("self"), c.Tensor("index")
-		return indexSelect(c, r, c.Dim("dim", r.Rank()), index)
-	}),
+	call.One("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) {
+			r, index := c.Tensor("self"), c.Tensor("index")
+			return indexSelect(c, r, c.Dim("dim", r.Rank()), index)
+		}),
 	call.One("aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None)"+
 		" -> Tensor", repeatEach),
 	call.One("aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None)"+
@@ -66,13 +67,14 @@ var lookupTargets = []call.Overload{
 		search("boundaries")),
 	call.One("aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
 		search("boundaries")),
-	call.One("aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-		r, attrs := c.Tensor("self"), graph.Attrs{"size": c.Int("size"), "fill": c.Int("fill_value")}
-		if c.Err != nil {
-			return nil, c.Err
-		}
-		return c.Emit1("nonzero", attrs, c.Read(r))
-	}),
+	call.One("aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) {
+			r, attrs := c.Tensor("self"), graph.Attrs{"size": c.Int("size"), "fill": c.Int("fill_value")}
+			if c.Err != nil {
+				return nil, c.Err
+			}
+			return c.Emit1("nonzero", attrs, c.Read(r))
+		}),
 }
 
 func gather(c *call.Call, r *cells.Ref, d int, index *cells.Ref) (*cells.Ref, error) {

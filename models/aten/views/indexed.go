@@ -73,7 +73,8 @@ func PlanIndex(c *call.Call, r *cells.Ref, indices []*cells.Ref) (*IndexPlan, er
 func MayIndex(d tensor.DType) error {
 	switch d {
 	case tensor.Bool, tensor.UInt8:
-		return &cells.UnsupportedError{What: "indexing with a mask: " + cells.SizeOfData, Hint: "use torch.where or masked_fill"}
+		return &cells.UnsupportedError{What: "indexing with a mask: " + cells.SizeOfData,
+			Hint: "use torch.where or masked_fill"}
 	case tensor.Int64, tensor.Int32:
 		return nil
 	}
@@ -138,7 +139,8 @@ func maskedIndex(c *call.Call) (*cells.Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.Apply("index", graph.Attrs{"dim": p.At}, append([]*cells.Ref{c.Permute(r, p.Order...)}, p.Index...)...)
+	found, err := c.Apply("index", graph.Attrs{"dim": p.At},
+		append([]*cells.Ref{c.Permute(r, p.Order...)}, p.Index...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +188,8 @@ func indexPut(c *call.Call) (*cells.Ref, error) {
 }
 
 // maskPut is x[mask] = values for values that are the same wherever the mask is true: no size depends on data there.
-func maskPut(c *call.Call, r *cells.Ref, indices []*cells.Ref, values *cells.Ref) (out *cells.Ref, done bool, err error) {
+func maskPut(c *call.Call, r *cells.Ref, indices []*cells.Ref,
+	values *cells.Ref) (out *cells.Ref, done bool, err error) {
 	mask, lead, ok, err := c.MaskOf(r, indices)
 	if err != nil || !ok {
 		return nil, err != nil, err

@@ -16,19 +16,23 @@ var joinTargets = []call.Overload{
 	call.One("aten::concat(Tensor[] tensors, int dim=0) -> Tensor", catenate),
 	call.One("aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor", catenate),
 	call.One("aten::stack(Tensor[] tensors, int dim=0) -> Tensor", stack),
-	call.One("aten::hstack(Tensor[] tensors) -> Tensor", func(c *call.Call) (*cells.Ref, error) { return joined(c, 1, 1, 0) }),
-	call.One("aten::vstack(Tensor[] tensors) -> Tensor", func(c *call.Call) (*cells.Ref, error) { return joined(c, 2, 0, 0) }),
-	call.One("aten::dstack(Tensor[] tensors) -> Tensor", func(c *call.Call) (*cells.Ref, error) { return joined(c, 3, 2, 2) }),
+	call.One("aten::hstack(Tensor[] tensors) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) { return joined(c, 1, 1, 0) }),
+	call.One("aten::vstack(Tensor[] tensors) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) { return joined(c, 2, 0, 0) }),
+	call.One("aten::dstack(Tensor[] tensors) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) { return joined(c, 3, 2, 2) }),
 	call.One("aten::column_stack(Tensor[] tensors) -> Tensor", columnStack),
 	call.One("aten::block_diag(Tensor[] tensors) -> Tensor", blockDiagonal),
 	call.One("aten::cartesian_prod(Tensor[] tensors) -> Tensor", cartesianProduct),
 	call.One("aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", combinations),
-	call.One("aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
-		r := c.Tensor("self")
-		return embedded(c,
-			r, c.Int("offset"), c.WrapDim(c.Int("dim1"), r.Rank()+1), c.WrapDim(c.Int("dim2"), r.Rank()+1),
-		)
-	}),
+	call.One("aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
+		func(c *call.Call) (*cells.Ref, error) {
+			r := c.Tensor("self")
+			return embedded(c,
+				r, c.Int("offset"), c.WrapDim(c.Int("dim1"), r.Rank()+1), c.WrapDim(c.Int("dim2"), r.Rank()+1),
+			)
+		}),
 	call.One("aten::diag(Tensor self, int diagonal=0) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
 		r, offset := c.Tensor("self"), c.Int("diagonal")
 		switch r.Rank() {

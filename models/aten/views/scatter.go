@@ -13,7 +13,8 @@ import (
 // scatterTargets are the ops that write to places that indices name.
 var scatterTargets = slices.Concat(
 	call.Twins("aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", scatterOf("src", "")),
-	call.Twins("aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", scatterOf("value", "")),
+	call.Twins("aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+		scatterOf("value", "")),
 	call.Twins("aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor",
 		scatterOf("src", "named")),
 	call.Twins("aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor",
@@ -54,7 +55,8 @@ var scatterTargets = slices.Concat(
 )
 
 // Scatter emits the op; source may be larger than the index.
-func Scatter(c *call.Call, r *cells.Ref, d int, index, source *cells.Ref, reduce string, includeSelf bool) (*cells.Ref, error) {
+func Scatter(c *call.Call, r *cells.Ref, d int, index, source *cells.Ref, reduce string,
+	includeSelf bool) (*cells.Ref, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}

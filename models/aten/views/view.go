@@ -23,7 +23,8 @@ var ViewTargets = []call.Overload{
 	call.Several("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)", viewSize("size")),
 	call.Several("aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)", viewOther),
 	call.Several("aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)", viewOther),
-	call.Several("aten::ravel(Tensor(a) self) -> Tensor(a)", func(c *call.Call) error { return giveShape(c, tensor.Shape{-1}) }),
+	call.Several("aten::ravel(Tensor(a) self) -> Tensor(a)",
+		func(c *call.Call) error { return giveShape(c, tensor.Shape{-1}) }),
 	call.Several("aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)", flatten),
 	call.Several("aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)", unflatten),
 	call.Several("aten::squeeze(Tensor(a) self) -> Tensor(a)", squeezeAll),
@@ -33,7 +34,8 @@ var ViewTargets = []call.Overload{
 	call.Several("aten::squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!)", inPlaceView(squeezeDims)),
 	call.Several("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", unsqueeze),
 	call.Several("aten::unsqueeze_(Tensor(a!) self, int dim) -> Tensor(a!)", inPlaceView(unsqueeze)),
-	call.Several("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", transposeNamed("dim0", "dim1")),
+	call.Several("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)",
+		transposeNamed("dim0", "dim1")),
 	call.Several(
 		"aten::transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)",
 		inPlaceView(transposeNamed("dim0", "dim1")),
@@ -60,9 +62,10 @@ var ViewTargets = []call.Overload{
 	call.Several("aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
 		func(c *call.Call) error { return c.GiveRef(sliced(c, c.Tensor("self"))) }),
 	call.Several("aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", narrow),
-	call.Several("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", func(c *call.Call) error {
-		return c.GiveRef(diagonal(c, c.Tensor("self")))
-	}),
+	call.Several("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)",
+		func(c *call.Call) error {
+			return c.GiveRef(diagonal(c, c.Tensor("self")))
+		}),
 	call.Several("aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", unfold),
 	call.Several("aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
 		func(c *call.Call) error {
@@ -74,13 +77,16 @@ var ViewTargets = []call.Overload{
 		}),
 	call.Several("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", unbind),
 	call.Several("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]", splitEven),
-	call.Several("aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]", splitSizes("split_size")),
+	call.Several("aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]",
+		splitSizes("split_size")),
 	call.Several("aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
 		splitSizes("split_sizes")),
 	call.Several("aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]", chunk),
 	call.Several("aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk),
-	call.Several("aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]", splitSections),
-	call.Several("aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", splitIndices),
+	call.Several("aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]",
+		splitSections),
+	call.Several("aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]",
+		splitIndices),
 	call.Several("aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", func(c *call.Call) error {
 		all := c.Tensors("tensors")
 		if c.Err != nil || slices.Contains(all, nil) {
@@ -111,13 +117,14 @@ var ViewTargets = []call.Overload{
 		}
 		return repeat(c, r, times)
 	}),
-	call.Several("aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)", func(c *call.Call) error {
-		dst := c.Tensor("self")
-		if err := c.Write(dst, c.Tensor("src")); err != nil {
-			return err
-		}
-		return c.GiveRef(dst, nil)
-	}),
+	call.Several("aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
+		func(c *call.Call) error {
+			dst := c.Tensor("self")
+			if err := c.Write(dst, c.Tensor("src")); err != nil {
+				return err
+			}
+			return c.GiveRef(dst, nil)
+		}),
 	call.Several("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", func(c *call.Call) error {
 		self := c.Tensor("self")
 		src, err := c.Cast(c.Tensor("src"), self.DType())

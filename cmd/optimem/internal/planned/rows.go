@@ -1,16 +1,17 @@
-package main
+package planned
 
 import (
 	"cmp"
 	"fmt"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
 )
 
-// A planRow is what the table says of a module, or of parts of one that follow each other and have the same placement.
-type planRow struct {
+// A row is what the table says of a module, or of parts of one that follow each other and have the same placement.
+type row struct {
 	layer     plan.Layer
 	placement string
 	// first and last of parts are those of the module; parts is 0 where it is not cut.
@@ -22,40 +23,40 @@ type planRow struct {
 	within bool
 }
 
-// planRows lists the rows of the table: with --verbose each part of a module, else those that are alike together.
-func (r *run) planRows(p *plan.Plan) []planRow {
-	var rows []planRow
+// rowsOf lists the rows of the table: with all set each part of a module, else those that are alike together.
+func rowsOf(p *plan.Plan, devices string, all bool) []row {
+	var rows []row
 	shares := p.Shares()
 	for i := range p.Groups {
 		g, share := &p.Groups[i], shares[i]
 		for k, layer := range g.Layers() {
-			row := planRow{layer: layer, first: share.Part, last: share.Part, parts: share.Parts}
+			next := row{layer: layer, first: share.Part, last: share.Part, parts: share.Parts}
 			if layer.Params > 0 {
-				row.placement = g.Placement()
+				next.placement = g.Placement()
 			}
-			if name := r.deviceOf(g); name != "" {
-				row.placement = strings.TrimSpace(row.placement + " on " + name)
+			if name := deviceOf(devices, g); name != "" {
+				next.placement = strings.TrimSpace(next.placement + " on " + name)
 			}
-			if row.within = g.Paged() && k > 0; g.Paged() && k == 0 {
-				row.slotBytes, row.slotOffset, row.loads = g.SlotBytes, g.SlotOffset, g.LoadSeconds
+			if next.within = g.Paged() && k > 0; g.Paged() && k == 0 {
+				next.slotBytes, next.slotOffset, next.loads = g.SlotBytes, g.SlotOffset, g.LoadSeconds
 			}
-			if n := len(rows); n > 0 && !r.verbose && rows[n-1].joins(row) {
-				rows[n-1].add(row)
+			if n := len(rows); n > 0 && !all && rows[n-1].joins(next) {
+				rows[n-1].add(next)
 				continue
 			}
-			rows = append(rows, row)
+			rows = append(rows, next)
 		}
 	}
 	return rows
 }
 
 // joins reports whether the next row is the part behind this one's, and otherwise alike.
-func (w *planRow) joins(next planRow) bool {
+func (w *row) joins(next row) bool {
 	return w.parts > 0 && w.parts == next.parts && next.first == w.last+1 && w.layer.Path == next.layer.Path &&
 		w.placement == next.placement
 }
 
-func (w *planRow) add(next planRow) {
+func (w *row) add(next row) {
 	w.last = next.last
 	w.layer.Params += next.layer.Params
 	w.layer.WeightBytes += next.layer.WeightBytes
@@ -64,7 +65,7 @@ func (w *planRow) add(next planRow) {
 }
 
 // name is the module with the parts of it: "fc 2/4", "fc 2-3/4", "fc in 4 parts".
-func (w *planRow) name() string {
+func (w *row) name() string {
 	name := cmp.Or(w.layer.Path, "(all)")
 	switch {
 	case w.parts == 0:
@@ -78,11 +79,11 @@ func (w *planRow) name() string {
 }
 
 // cells are the row's, for a pass of so many instances.
-func (w *planRow) cells(instances int) []string {
+func (w *row) cells(instances int) []string {
 	slot := []string{"", "", ""}
 	switch {
 	case w.slotBytes > 0:
-		slot = []string{ascii.FormatSize(w.slotBytes), "", secondsText(w.loads)}
+		slot = []string{ascii.FormatSize(w.slotBytes), "", wording.Seconds(w.loads)}
 		if w.first == w.last { // parts lie in several slots, one after another
 			slot[1] = ascii.FormatSize(w.slotOffset)
 		}
@@ -91,6 +92,6 @@ func (w *planRow) cells(instances int) []string {
 	}
 	return []string{
 		w.name(), ascii.FormatCount(w.layer.Params), ascii.FormatSize(w.layer.WeightBytes), w.placement,
-		slot[0], slot[1], slot[2], secondsText(w.layer.Seconds * float64(instances)),
+		slot[0], slot[1], slot[2], wording.Seconds(w.layer.Seconds * float64(instances)),
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package planned
 
 import (
 	"testing"
@@ -8,9 +8,9 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// TestPlanRows: parts of a module are one row where they follow each other in the same place, with their sums, and apart where they
+// TestRows: parts of a module are one row where they follow each other in the same place, with their sums, and apart where they
 // do not, or on request.
-func TestPlanRows(t *testing.T) {
+func TestRows(t *testing.T) {
 	part := func(path string, k int, paged bool) plan.Group {
 		g := plan.Group{
 			Path: path, Params: 10, WeightBytes: 40, Seconds: 0.5, FirstRow: 8 * k, EndRow: 8*k + 8,
@@ -26,9 +26,7 @@ func TestPlanRows(t *testing.T) {
 		{Path: "c", Params: 10, WeightBytes: 40, Seconds: 0.5}, {Path: "c", Params: 10, WeightBytes: 40, Seconds: 0.5},
 	}}
 	text := func(verbose bool) (list [][]string) {
-		r := &run{commandLine: &commandLine{}}
-		r.verbose = verbose
-		for _, row := range r.planRows(p) {
+		for _, row := range rowsOf(p, "cpu", verbose) {
 			list = append(list, row.cells(2))
 		}
 		return list
