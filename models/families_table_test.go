@@ -69,7 +69,7 @@ var familyRows = []familyRow{
 	{"Falcon-Mamba", "falcon_mamba", true}, {"Falcon-H1", "falcon_h1.*", true}, {"Bamba", "bamba", true},
 	{"Granite 4 (hybrid)", "granitemoehybrid.*", true}, {"Qwen3-Next", "qwen3_next.*", true}, {"Qwen3.5 (text)", "qwen3_5", true},
 	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true}, {"LFM2-MoE", "lfm2_moe.*", true}, {"Jamba", "jamba.*", true},
-	{"Nemotron-H", "nemotron_h.*", true}, {"MiniMax-Text", "minimax", true}, {"MiniMax-M2", "minimax_m2", true},
+	{"Nemotron-H", "nemotron_h.*", true}, {"MiniMax-Text", "minimax", true}, {"Kimi Linear", "kimi_linear", true}, {"MiniMax-M2", "minimax_m2", true},
 }
 
 // recordedNames are the names of the models in a list of records.
