@@ -72,7 +72,7 @@ var familyRows = []familyRow{
 	{"LLaVA", "llava|llava_.*", true}, {"Chinese-CLIP", "chinese_clip", true},
 	{"UniSpeech", "unispeech", true}, {"UniSpeech-SAT", "unispeech-sat", true},
 	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true}, {"LFM2-MoE", "lfm2_moe.*", true}, {"Jamba", "jamba.*", true},
-	{"Nemotron-H", "nemotron_h.*", true}, {"MiniMax-Text", "minimax", true}, {"MiniMax-M2", "minimax_m2", true},
+	{"Nemotron-H", "nemotron_h.*", true}, {"MiniMax-Text", "minimax", true}, {"Kimi Linear", "kimi_linear", true}, {"MiniMax-M2", "minimax_m2", true},
 }
 
 // recordedNames are the names of the models in a list of records.

@@ -50,6 +50,10 @@ MODELS = [
     ("minimax", "MiniMaxForCausalLM", TEXT | MIXED | {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"], "block_size": 16, "full_attn_alpha_factor": 1.5,
         "linear_attn_alpha_factor": 1.2, "linear_attn_beta_factor": 0.9, "mlp_alpha_factor": 1.3, "mlp_beta_factor": 0.8}),
+    ("kimi_linear", "KimiLinearForCausalLM", TEXT | {
+        "num_key_value_heads": 4, "num_local_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "kv_lora_rank": 24,
+        "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10, "linear_head_dim": 32, "linear_num_heads": 2,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"]}),
     ("falcon_mamba", "FalconMambaForCausalLM", MAMBA),
     ("falcon_h1", "FalconH1ForCausalLM", TEXT | DUAL | {
         "num_hidden_layers": 2, "mamba_d_ssm": 48, "mamba_n_heads": 6, "mamba_n_groups": 2, "embedding_multiplier": 5.5,

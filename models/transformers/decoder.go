@@ -240,7 +240,7 @@ const (
 	layersKey    = "num_hidden_layers|n_layer|n_layers|num_layers"
 	headsKey     = "num_attention_heads|n_head|n_heads"
 	keysKey      = "num_key_value_heads|num_kv_heads|n_head_kv"
-	positionsKey = "max_position_embeddings|n_positions|max_seq_len|seq_length"
+	positionsKey = "max_position_embeddings|n_positions|max_seq_len|seq_length|model_max_length"
 )
 
 // noKeys is a keysKey.

@@ -290,7 +290,7 @@ func correctedGroups(groups, chosen int, factor float64) func(c *config, router 
 	return func(c *config, router *layers.Module, number int) {
 		a := router.Attrs
 		a["correction"], a["epsilon"], a["nobody"] = correctionKey, 1e-20, math.Inf(-1)
-		a["groups"], a["chosen_groups"], a["group_best"] = c.size("n_group", groups), c.size("topk_group", chosen), 2
+		a["groups"], a["chosen_groups"], a["group_best"] = c.size("n_group|num_expert_group", groups), c.size("topk_group", chosen), 2
 		a["factor"] = c.float("routed_scaling_factor", factor)
 		router.Param(correctionKey, number)
 		router.Params[len(router.Params)-1].Buffer = true

@@ -6,7 +6,7 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// latents are the defaults of sizes of such an attention.
+// latents are the defaults of sizes of such an attention; queries is 0 where they have no latents.
 type latents struct{ nope, value, queries int }
 
 // latent makes the attention of DeepSeek, where keys and values come from a latent of few elements that all heads share, and
@@ -26,7 +26,7 @@ func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers
 	}
 	m := layers.New(d.class+"Attention", attrs)
 	queries := s.heads * (nope + turned)
-	if v, there := c.fields["q_lora_rank"]; there && v == nil {
+	if v, there := c.fields["q_lora_rank"]; there && v == nil || !there && l.queries == 0 {
 		m.Add("q_proj", layers.Linear(s.hidden, queries, layers.NoBias))
 	} else {
 		n := c.size("q_lora_rank", l.queries)
@@ -73,14 +73,18 @@ func latentForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	one := func(x layers.Tensor) layers.Tensor { return t.Op("unsqueeze", x, 1) } // a head
 	low := one(t.Child(m, "kv_a_layernorm", t.Op("slice.Tensor", both, 2, 0, rank)))
 	place := one(t.Op("slice.Tensor", both, 2, rank, math.MaxInt64))
-	angles := a.angles[0].([]layers.Tensor)
-	cos, sin := one(angles[0]), one(angles[1])
-	turn := rotate
-	if m.Attrs["decoder"].(*decoder).rope.interleaved {
-		turn = rotateInterleaved
+	turn := func(x layers.Tensor) layers.Tensor { return x }
+	if own := m.Attrs["decoder"].(*decoder); !own.still {
+		how := rotate
+		if own.rope.interleaved {
+			how = rotateInterleaved
+		}
+		angles := a.angles[0].([]layers.Tensor)
+		cos, sin := one(angles[0]), one(angles[1])
+		turn = func(x layers.Tensor) layers.Tensor { return how(t, x, cos, sin) }
 	}
-	place = turn(t, place, cos, sin)
-	straight, turned := t.Op("slice.Tensor", q, 3, 0, nope), turn(t, t.Op("slice.Tensor", q, 3, nope, math.MaxInt64), cos, sin)
+	place = turn(place)
+	straight, turned := t.Op("slice.Tensor", q, 3, 0, nope), turn(t.Op("slice.Tensor", q, 3, nope, math.MaxInt64))
 	if _, ok := t.Steps(); ok {
 		return t.Child(m, "o_proj", attendLatent(t, m, straight, turned, low, place))
 	}

@@ -12,7 +12,7 @@ import (
 // place of them.
 var recurrents = []*family{
 	mamba, falconMamba, mamba2, lfm2, falconH1, graniteHybrid, bamba, qwen3Next, qwen35, qwen35Moe,
-	lfm2Moe, jamba, nemotronH, minimax,
+	lfm2Moe, jamba, nemotronH, minimax, kimiLinear,
 }
 
 // backboneNames are the names of the modules of Mamba.
