@@ -26,6 +26,8 @@ type recorded struct {
 	Arch string
 	// Greedy are tokens that are given, and the likeliest ones after them; empty where there are none.
 	Greedy []int64
+	// Caption are the tokens that a model writes of the first picture of its first case; empty where it writes none.
+	Caption []int
 }
 
 // recordedModels reads the recorded models of all types, by type.
