@@ -151,7 +151,7 @@ func sampled(got *tensor.Tensor, want zoo.Output, tolerance float64) error {
 // TestLyingHeads changes every entry of recorded configurations, and of the parts in them, to values that do not fit
 // the weights: there is a graph, where the entry does not matter, or an error.
 func TestLyingHeads(t *testing.T) {
-	for _, kind := range []string{"deberta-v2", "siglip", "siglip2", "dinov3_vit", "wavlm"} {
+	for _, kind := range []string{"deberta-v2", "siglip", "siglip2", "dinov3_vit", "wavlm", "blip", "chinese_clip", "llava"} {
 		for i := range recordedOf(t, kind) {
 			r := &recordedOf(t, kind)[i]
 			t.Run(kind+"/"+r.Name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestLyingHeads(t *testing.T) {
 					for name, f := range r.Reference.Cases[0].Inputs {
 						shapes[name] = f.Shape
 					}
-					if err := buildGraph(ckpt, shapes); err != nil {
+					if err := buildGraph(ckpt, r.Arch, shapes); err != nil {
 						refused++
 					}
 				}
