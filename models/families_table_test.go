@@ -69,7 +69,7 @@ var familyRows = []familyRow{
 	{"Falcon-Mamba", "falcon_mamba", true}, {"Falcon-H1", "falcon_h1.*", true}, {"Bamba", "bamba", true},
 	{"Granite 4 (hybrid)", "granitemoehybrid.*", true}, {"Qwen3-Next", "qwen3_next.*", true}, {"Qwen3.5 (text)", "qwen3_5", true},
 	{"wav2vec 2.0", "wav2vec2", true}, {"HuBERT", "hubert", true}, {"WavLM", "wavlm", true}, {"Data2Vec (audio)", "data2vec-audio", true},
-	{"LLaVA", "llava|llava_.*", true}, {"Chinese-CLIP", "chinese_clip", true},
+	{"LLaVA", "llava|llava_.*", true}, {"Chinese-CLIP", "chinese_clip", true}, {"BLIP", "blip", true},
 	{"UniSpeech", "unispeech", true}, {"UniSpeech-SAT", "unispeech-sat", true},
 	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true}, {"LFM2-MoE", "lfm2_moe.*", true}, {"Jamba", "jamba.*", true},
 	{"Nemotron-H", "nemotron_h.*", true}, {"MiniMax-Text", "minimax", true}, {"Kimi Linear", "kimi_linear", true}, {"MiniMax-M2", "minimax_m2", true},
@@ -93,12 +93,12 @@ func recordedNames(t *testing.T, path string) []string {
 // writesText says whether a text was recorded of one of the models in a list of records.
 func writesText(t *testing.T, path string) bool {
 	t.Helper()
-	var list []struct{ Greedy []int }
+	var list []struct{ Greedy, Caption []int }
 	if err := zoo.Unzip(path, func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range list {
-		if len(r.Greedy) > 0 {
+		if len(r.Greedy)+len(r.Caption) > 0 {
 			return true
 		}
 	}

@@ -274,9 +274,9 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 	args := make([]any, len(ports))
 	for i, p := range ports {
 		x, name := layers.Tensor(nil), p.Name
-		if r.sourceAt != nil { // others are the source's
+		if r.sourceAt != nil {
 			var written bool
-			if name, written = strings.CutPrefix(name, "decoder_"); !written {
+			if name, written = strings.CutPrefix(name, "decoder_"); !written && ports[0].DType == tensor.Int64 { // another text's
 				continue
 			}
 		}

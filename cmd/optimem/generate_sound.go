@@ -19,7 +19,7 @@ import (
 
 // hear looks at what is asked of a sound: for a model that writes what was spoken the prompt is the file of one.
 func (g *generating) hear() error {
-	if len(g.args) > 0 && g.text.Defaults().Speech != nil {
+	if d := g.text.Defaults(); len(g.args) > 0 && (d.Speech != nil || d.Pictures) {
 		if err := g.soundArgument(); err != nil {
 			return err
 		}
@@ -33,6 +33,9 @@ func (g *generating) hear() error {
 // soundArgument takes PROMPT for the file of a sound.
 func (g *generating) soundArgument() error {
 	if _, err := os.Stat(g.args[0]); err != nil {
+		if g.text != nil && g.text.Defaults().Pictures {
+			return g.usage("give a picture", "the model writes of a picture, and %.80q is no file", g.args[0])
+		}
 		return g.usage("give a WAV file, or with --sound the features of one", "the model reads a sound, and %.80q is no file", g.args[0])
 	}
 	g.sound, g.args = g.args[0], nil
@@ -53,8 +56,32 @@ func (g *generating) listened(read func(f *os.File) (generate.Heard, error)) (er
 	return soundError(g.sound, err)
 }
 
-// source reads a sound: a WAV file, or features in a file of NumPy's.
-func (g *generating) source() (source *generate.Source, err error) {
+// picture reads a picture as the folder's preprocessor_config.json says.
+func (g *generating) picture(ctx context.Context) (*generate.Source, error) {
+	spec, err := g.pictureSpec(g.sound)
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.decode(ctx, g.sound)
+	if err != nil {
+		return nil, err
+	}
+	height, width, err := spec.Size(p.Height, p.Width)
+	if err != nil {
+		return nil, g.pictureError(g.sound, err)
+	}
+	values := make([]float32, 3*height*width)
+	if err := spec.Apply(ctx, p, values); err != nil {
+		return nil, g.pictureError(g.sound, err)
+	}
+	return &generate.Source{Features: values}, nil
+}
+
+// source reads a picture; or a sound: a WAV file, or features in a file of NumPy's.
+func (g *generating) source(ctx context.Context) (source *generate.Source, err error) {
+	if g.text.Defaults().Pictures {
+		return g.picture(ctx)
+	}
 	return source, g.listened(func(f *os.File) (h generate.Heard, err error) {
 		if !heard.IsFeatures(f) {
 			source, h, err = g.text.Sound(bufio.NewReader(f))

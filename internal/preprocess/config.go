@@ -74,6 +74,8 @@ func class(name string) (config, bool) {
 		set(`{"shortest_edge": 224}`, crop, clipMean, clipStd)
 	case "Siglip":
 		set(square, "", halfMean, halfMean)
+	case "Blip":
+		set(`{"height": 384, "width": 384}`, "", clipMean, clipStd)
 	case "ViT":
 		set(square, "", halfMean, halfMean)
 		c.Resample, c.square = pillowBilinear, true
@@ -93,7 +95,7 @@ func class(name string) (config, bool) {
 }
 
 // Classes are the image processors that ParseConfig knows.
-const Classes = "CLIP, Siglip, ViT, DeiT, Bit (DINOv2), ConvNext (ResNet) and DINOv3ViT"
+const Classes = "CLIP, Siglip, Blip, ViT, DeiT, Bit (DINOv2), ConvNext (ResNet) and DINOv3ViT"
 
 // ParseConfig reads a preprocessor_config.json of a Hugging Face folder. Pictures become the numbers that transformers'
 // image processors make with Pillow, bit for bit; those of DINOv3, which resize numbers with torchvision, to 1e-5. What
@@ -114,6 +116,9 @@ func ParseConfig(text []byte) (Spec, error) {
 	}
 	if err := json.Unmarshal(text, &c); err != nil {
 		return Spec{}, badConfig("%v", err)
+	}
+	if short == "Blip" { // which reads neither
+		c.Pad, c.Divisor = false, nil
 	}
 	switch {
 	case c.Pad, c.Flip, c.OldSquare, len(c.Divisor) > 0 && string(c.Divisor) != "null":

@@ -3,7 +3,8 @@
     python make_families_seeing.py                  everything
     python make_families_seeing.py llava            the references of some model types
 
-Records of models whose folders are taken for their text part have the class in `arch`.
+Records of models whose folders are taken for their text part have the class in `arch`, those of models that write of a picture
+the tokens that transformers writes of the first picture of the first case in `caption`.
 """
 
 import gzip
@@ -54,6 +55,13 @@ HEADS |= {
         "text_config": TEXT | ONE, "vision_config": VISION | ONE, "projection_dim": 24}, [
             words(2, 9) | {"pixel_values": image(3, 3, 40, 40), "token_type_ids": literal(torch.arange(18).reshape(2, 9) % 2)}])],
 }
+BLIP = {"text_config": TEXT | ONE | {"encoder_hidden_size": 48}, "vision_config": VISION | ONE, "projection_dim": 24}
+HEADS |= {
+    "blip": [
+        ("written", "BlipForConditionalGeneration", BLIP, [{"pixel_values": image(2, 3, 40, 40)} | words(2, 9)]),
+        ("both", "BlipModel", BLIP, [{"pixel_values": image(3, 3, 40, 40)} | words(2, 9)]),
+    ],
+}
 PARTS = ("llava",)
 
 
@@ -66,6 +74,15 @@ def fields(out):
     return named
 
 
+def caption(model, pixels):
+    """What a model writes of a picture: the likeliest tokens, with the first one, whatever ends a text."""
+    model.config.text_config.sep_token_id = None
+    tokens = model.generate(pixels, max_length=24, do_sample=False, num_beams=1, output_logits=True, return_dict_in_generate=True)
+    top = torch.stack([x[0] for x in tokens.logits]).topk(2).values
+    print("gap", float((top[:, 0] - top[:, 1]).min()))
+    return tokens.sequences[0].tolist()
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -74,9 +91,18 @@ def main():
     for kind in sys.argv[1:] or HEADS:
         records = []
         for name, cls, options, cases in HEADS[kind]:
+            models, run = [], hf.ref.run
+
+            def kept(model, *args):
+                models.append(model)
+                return run(model, *args)
+            hf.ref.run = kept
             config, record = hf.reference(cls, options, cases)
+            hf.ref.run = run
             print(kind, name, [c["err64"] for c in record["cases"]], [o["name"] for o in record["cases"][0]["outputs"]])
             arch = {"arch": cls} if kind in PARTS else {}
+            if cls == "BlipForConditionalGeneration":
+                arch["caption"] = caption(models[0], hf.tensors(cases[0])["pixel_values"][:1])
             records.append({"name": name, "config": config, "reference": record} | arch)
         with open(os.path.join(hf.OUT, kind + ".heads.json.gz"), "wb") as f:
             f.write(gzip.compress(zoo_program.pack(records), 9, mtime=0))

@@ -246,10 +246,9 @@ func (c *config) text(names, missing string) string {
 // taken over with c.adopt.
 func (c *config) sub(name string) *config {
 	c.looked(name)
-	s := &config{dict: c.dict, err: c.err}
+	s := &config{fields: map[string]any{}, dict: c.dict, err: c.err}
 	switch v := c.fields[name].(type) {
 	case nil:
-		s.fields = map[string]any{}
 	case map[string]any:
 		s.fields = v
 	default:

@@ -84,7 +84,7 @@ func transducing(context, source func(c *config) int, h head) head {
 // families is every family of the package.
 var families = slices.Concat(decoders, mixtures, recurrents, siglipFamilies, speechFamilies, []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, electra, mpnet, debertaV2, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
-	vit, deit, dinov2, dinov3, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper, llava, chineseClip,
+	vit, deit, dinov2, dinov3, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper, llava, chineseClip, blip,
 })
 
 // Classes are the package's classes.

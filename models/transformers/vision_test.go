@@ -132,7 +132,7 @@ func TestLyingConfigs(t *testing.T) {
 					if weights.Config, err = json.Marshal(changed); err != nil {
 						t.Fatal(err)
 					}
-					if err := buildGraph(weights, shapes); err != nil {
+					if err := buildGraph(weights, "", shapes); err != nil {
 						refused++
 					}
 				}
@@ -144,8 +144,8 @@ func TestLyingConfigs(t *testing.T) {
 	}
 }
 
-func buildGraph(ckpt *loader.Checkpoint, shapes map[string]tensor.Shape) error {
-	m, err := models.Build(ckpt, models.Options{})
+func buildGraph(ckpt *loader.Checkpoint, arch string, shapes map[string]tensor.Shape) error {
+	m, err := models.Build(ckpt, models.Options{Arch: arch})
 	if err != nil {
 		return err
 	}
