@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -44,7 +43,7 @@ const maxConfigBytes = 16 << 20
 
 // readConfig reads the configuration of a Hugging Face model.
 func readConfig(path string) ([]byte, error) {
-	f, size, err := arrays.OpenFile(path)
+	f, size, err := openSized(path)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func (r *run) allocPictures(in *runInputs, p models.Port, n, height, width int) 
 // decode reads a picture. The limit that the user allows for opening files holds for it, too, where it is given. A few
 // bytes may be a picture of a gigabyte, so that what the decoders read says little about how long they take.
 func (r *run) decode(ctx context.Context, path string) (*preprocess.Picture, error) {
-	f, _, err := arrays.OpenFile(path)
+	f, _, err := openSized(path)
 	if err != nil {
 		return nil, err
 	}

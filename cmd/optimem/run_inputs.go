@@ -416,6 +416,9 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
+// openSized opens a file that a flag names and whose size is known.
+func openSized(path string) (*os.File, int64, error) { return arrays.OpenFile(path) }
+
 // openArrays opens an input by its name, or by its content where the name says nothing.
 func (r *run) openArrays(ctx context.Context, path string, limits loader.Limits) (*arrays.File, error) {
 	switch ext := strings.ToLower(filepath.Ext(path)); {

@@ -60,7 +60,7 @@ func done(t *testing.T, args ...string) (stdout, stderr string) {
 
 func readNPY(t *testing.T, path string) *tensor.Tensor {
 	t.Helper()
-	f, size, err := arrays.OpenFile(path)
+	f, size, err := openSized(path)
 	if err != nil {
 		t.Fatal(err)
 	}
