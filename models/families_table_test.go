@@ -48,7 +48,7 @@ var familyRows = []familyRow{
 	{"DINOv2", "dinov2.*", true}, {"DINOv3 (ViT)", "dinov3_vit", true}, {"CLIP", "clip.*", true}, {"SigLIP", "siglip|siglip_.*", true}, {"SigLIP 2", "siglip2.*", true},
 	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
 	{"OLMoE", "olmoe", true}, {"Granite-MoE", "granitemoe", true}, {"gpt-oss", "gpt_oss", true}, {"GLM-4-MoE", "glm4_moe", true},
-	{"Ernie 4.5 MoE", "ernie4_5_moe", true}, {"dots.llm1", "dots1", true},
+	{"Ernie 4.5 MoE", "ernie4_5_moe", true}, {"dots.llm1", "dots1", true}, {"Phi-3.5-MoE", "phimoe.*", true},
 	{"FlexOlmo", "flex_olmo", true}, {"Granite-MoE with shared experts", "granitemoeshared", true}, {"Solar Open", "solar_open", true},
 	{"EXAONE MoE", "exaone_moe", true}, {"GLM-4-MoE Lite", "glm4_moe_lite", true}, {"Hunyuan (MoE)", "hunyuan_v1_moe", true},
 	{"VaultGemma", "vaultgemma", true}, {"Qwen2.5-VL (text)", "qwen2_5_vl_pictures", true}, {"Qwen3-VL (text)", "qwen3_vl_pictures", true},

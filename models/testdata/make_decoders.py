@@ -93,6 +93,11 @@ MODELS = [
     ("dots1", "Dots1ForCausalLM", TEXT | WINDOW | {
         "head_dim": 8, "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "n_shared_experts": 2, "n_group": 3,
         "topk_group": 2, "first_k_dense_replace": 1, "max_window_layers": 2, "routed_scaling_factor": 1.5, "norm_topk_prob": True}),
+    ("phimoe", "PhimoeForCausalLM", TEXT | {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "router_jitter_noise": 0.2, "attention_bias": True, "lm_head_bias": True}),
+    ("phimoe_longrope", "PhimoeForCausalLM", TEXT | {
+        "num_hidden_layers": 1, "num_local_experts": 4, "num_experts_per_tok": 2, "router_jitter_noise": 0.2, "sliding_window": 12} | rope(
+            "longrope", short_factor=SHORT, long_factor=LONG, original_max_position_embeddings=32, short_mscale=1.2, long_mscale=1.2)),
     ("flex_olmo", "FlexOlmoForCausalLM", TEXT | {"num_experts": 4, "num_experts_per_tok": 2}),
     ("granitemoeshared", "GraniteMoeSharedForCausalLM", TEXT | {
         "num_local_experts": 4, "embedding_multiplier": 6.0, "logits_scaling": 0.7, "residual_multiplier": 0.5,

@@ -330,7 +330,7 @@ func TestRotaryRefused(t *testing.T) {
 	r := named(t, "llama", "base")
 	dict := stateDict(r.folder(t))
 	for _, test := range []struct{ params, want string }{
-		{`{"rope_type": "proportional", "factor": 2}`, "type proportional"},
+		{`{"rope_type": "axial", "factor": 2}`, "type axial"},
 		{`{"rope_type": "dynamic"}`, "factor 0"},
 		{`{"rope_type": "longrope"}`, "long_factor has 0 numbers, not 6"},
 		{`{"rope_type": "longrope", "long_factor": [1, 1, 1, 1, 1, 1], "short_factor": [1, 1, 1, 1, 1, 0]}`, "has 0, not"},

@@ -1,13 +1,13 @@
 package transformers
 
 // attentionBias is the entry of most models that says whether projections have a bias.
-func attentionBias(c *config) bool { return c.flag("attention_bias", false) }
+func attentionBias(c *config) bool { return c.flag("attention_bias|qkv_bias", false) }
 
 // always is for projections that have a bias whatever the configuration says.
 func always(*config) bool { return true }
 
 // mlpBias is the entry that says so of the projections of the MLP.
-func mlpBias(c *config) bool { return c.flag("mlp_bias", false) }
+func mlpBias(c *config) bool { return c.flag("mlp_bias|bias", false) }
 
 // sandwiched are the norms of Gemma 2 and 3: before and after the attention and the MLP.
 var sandwiched = names{

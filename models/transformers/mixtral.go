@@ -94,6 +94,19 @@ var (
 		},
 	})
 
+	phiMoe = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "router", number: 16, chosen: 2,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: oneByOne,
+		more: func(c *config, router *layers.Module, _ int) {
+			router.Attrs["near"] = 2 * c.float("router_jitter_noise", 0.01)
+		},
+	}.of(decoder{
+		model: "phimoe", class: module("phimoe", "Phimoe"), name: "Phimoe", vocabulary: 32064, hidden: 4096, inner: 6400, layers: 32,
+		heads: 32, keys: 8, positions: 131072, eps: 1e-5, act: silu, actKey: hiddenAct, qkvBias: attentionBias, outBias: attentionBias,
+		headBias: flagged("lm_head_bias", false), norm: meanAndSpread, window: everyLayer(0), rope: rope{theta: 1e6, scaled: true},
+		noTokens: true, renames: append([]string{"block_sparse_moe.gate.", "mlp.router."}, mixtralNames...),
+	})
+
 	flexOlmo = mixture{
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 7, chosen: 5,
 		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfAll, normalized: normTopK(false),

@@ -51,7 +51,7 @@ type mixture struct {
 
 // mixtures are the families with experts.
 var mixtures = []*family{
-	mixtral, minimaxM2, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, dots1, flexOlmo, graniteMoeShared, solarOpen, exaoneMoe, hunyuanMoe, glm4MoeLite, ernieMoe, deepseekV2, deepseekV3, llama4,
+	mixtral, minimaxM2, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, dots1, flexOlmo, graniteMoeShared, solarOpen, exaoneMoe, hunyuanMoe, glm4MoeLite, phiMoe, ernieMoe, deepseekV2, deepseekV3, llama4,
 }
 
 // A scoring is how weights come from the router's logits.
@@ -62,6 +62,8 @@ const (
 	softmaxOfAll, softmaxOfChosen scoring = "softmax", "softmax of the chosen"
 	// sigmoids are taken of each by itself.
 	sigmoids scoring = "sigmoid"
+	// oneByOne are shares of what is near the best, then of what is near the best of the others: Phi-3.5-MoE.
+	oneByOne scoring = "one by one"
 	// sigmoidsOfChosen are those of the logits of the chosen.
 	sigmoidsOfChosen scoring = "sigmoid of the chosen"
 )
@@ -269,6 +271,9 @@ func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		bias = t.Param(m, "bias")
 	}
 	scores := t.Op("linear", x, t.Param(m, "weight"), bias)
+	if scoring(m.Text("scores")) == oneByOne {
+		return chosenOneByOne(t, scores, chosen, m.Float("near"))
+	}
 	switch of := scoring(m.Text("scores")); of {
 	case softmaxOfChosen, sigmoidsOfChosen:
 		best := t.Tensors("topk", scores, chosen, -1)
@@ -310,6 +315,22 @@ func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		weights = t.Op("mul.Tensor", weights, by)
 	}
 	return []layers.Tensor{ids, weights}
+}
+
+// chosenOneByOne returns the ids and the weights of so many experts: of each the share among those whose scores are near the best that
+// is left.
+func chosenOneByOne(t *layers.Trace, scores layers.Tensor, chosen int, near float64) []layers.Tensor {
+	var ids, weights []layers.Tensor
+	left := scores
+	for range chosen {
+		best := t.Tensors("topk", left, 1, -1)
+		far := t.Op("div.Tensor", t.Op("sub.Tensor", best[0], scores), t.Op("maximum", t.Op("abs", scores), best[0]))
+		shares := t.Op("masked_fill.Scalar", left, t.Op("gt.Scalar", far, near), math.Inf(-1))
+		ids = append(ids, best[1])
+		weights = append(weights, t.Op("gather", t.Op("softmax.int", shares, -1), -1, best[1]))
+		left = t.Op("scatter.value", left, -1, best[1], math.Inf(-1))
+	}
+	return []layers.Tensor{t.Op("cat", ids, -1), t.Op("cat", weights, -1)}
 }
 
 // bestGroups makes all scores those of nobody but for the experts of the best groups. A group is as good as its best experts are

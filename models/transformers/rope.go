@@ -27,6 +27,8 @@ type rope struct {
 	slides   bool
 	// alpha is set where the type dynamic with an alpha has a larger base and no more.
 	alpha bool
+	// scaled is set where parameters of the type longrope say what cosines and sines are multiplied with: Phi-3.5-MoE.
+	scaled bool
 	// missing are the parameters of files that have none.
 	missing map[string]any
 }
@@ -125,7 +127,13 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 			context = float64(c.size(contextName, 4096))
 		}
 		m.Attrs["context"] = int(context)
-		m.Attrs["attention_scaling"] = c.longrope(p, positions, context)
+		if m.Attrs["attention_scaling"] = c.longrope(p, positions, context); r.scaled {
+			scale := p.float("short_mscale", 1)
+			if m.Attrs["attention_scaling"] = scale; p.float("long_mscale", 1) != scale {
+				c.unsupported("rotary embeddings of another size behind the original context")
+			}
+			m.Attrs["context"] = 0 // transformers takes the short factors for any length
+		}
 		table("long_inv_freq", p.stretched("long_factor", powers))
 		freq = p.stretched("short_factor", powers)
 	case "dynamic":

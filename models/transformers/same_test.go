@@ -19,6 +19,10 @@ func TestSameAs(t *testing.T) {
 		class := f.heads[1].class
 		_, err := FromConfig(fmt.Appendf(nil, `{"model_type": %q, "architectures": [%q], "num_hidden_layers": 1}`, kind, class), nil)
 		var mismatch *layers.MismatchError
+		_, other := FromConfig(fmt.Appendf(nil, `{"model_type": %q, "architectures": ["OwnForCausalLM"], "num_hidden_layers": 1}`, kind), nil)
+		if !errors.As(other, &mismatch) || mismatch.Arch != class {
+			t.Errorf("%s with a class of its own: %v", kind, other)
+		}
 		if !errors.As(err, &mismatch) || mismatch.Arch != class {
 			t.Errorf("%s (%s) without weights: %v", kind, class, err)
 		}

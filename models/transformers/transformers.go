@@ -215,6 +215,13 @@ func choose(c *config, class string) (*family, *head, error) {
 			return f, &f.heads[k], nil
 		}
 	}
+	if f.model != c.fields["model_type"] && strings.HasSuffix(class, "ForCausalLM") { // of a type with another name, as its class
+		for k := range f.heads {
+			if f.heads[k].context != nil && c.fields["clip_qkv"] == nil && c.fields["use_sliding_window"] != true {
+				return f, &f.heads[k], nil
+			}
+		}
+	}
 	unknown := &UnsupportedError{Type: f.model, Class: class}
 	for _, h := range f.heads {
 		unknown.Known = append(unknown.Known, h.class)
@@ -241,7 +248,7 @@ func familyOf(c *config, class string) (*family, error) {
 // sameAs are model types that are another by a name of their own: their folders name that one's classes.
 var sameAs = map[string]string{
 	"kimi_k2": "deepseek_v3", "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
-	"qwen3_vl_moe_text": "qwen3_moe",
+	"qwen3_vl_moe_text": "qwen3_moe", "internlm3": "llama", "iquestcoder": "llama",
 }
 
 // familyNamed returns the family of a model_type, nil where there is none.
