@@ -15,6 +15,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,8 +28,14 @@ import (
 func TestInputError(t *testing.T) {
 	model := open(t, llama)
 	opts := pipeline.Options{}
-	for range 3 {
-		opts.Stages = append(opts.Stages, serve(t, model, pipeline.StageOptions{}).address)
+	var computed [3]atomic.Int64
+	for i := range computed {
+		observed := runtime.Options{Observe: func(e runtime.Event) {
+			if e.Kind == runtime.PassDone {
+				computed[i].Add(1)
+			}
+		}}
+		opts.Stages = append(opts.Stages, serve(t, model, pipeline.StageOptions{Session: observed}).address)
 	}
 	in := inputs(llama, 0)
 	p := pipe(t, model, shapesOf(in), opts)
@@ -46,6 +53,11 @@ func TestInputError(t *testing.T) {
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+	for i := range computed {
+		if n := computed[i].Load(); n < 3 || i > 0 && n > 3 {
+			t.Errorf("stage %d computed %d passes: 3 were good, and it does nothing for those that failed before", i+1, n)
 		}
 	}
 	for name, in := range map[string]runtime.Values{

@@ -5,10 +5,12 @@
 // of the model, the device, and the inputs: work that is repeated, because a worker died or was slow, puts the same bits in the
 // same place, so that nothing is lost and nothing is there twice. What cannot be run goes to a dead-letter stream with the reason.
 //
+// Inputs are arrays, or pictures as files have them, which workers have become numbers while passes run.
+//
 // Items of a model that writes are prompts, many of which it answers at once; outputs are answers, the same for the
 // same seed. Those of a model that makes vectors are texts.
 //
-// It does not know how a model runs, or what files are.
+// It does not know how a model runs, or where files come from.
 //
 //	server, err := work.Embed(dir, "127.0.0.1:4222") // or a server elsewhere
 //	queue, err := work.Connect(ctx, work.Options{URL: server.URL(), Stream: "pictures"}) // defer queue.Close()

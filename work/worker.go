@@ -56,7 +56,8 @@ type WorkerOptions struct {
 	// Stay is how long no worker takes items of a model until this one turns to it; 0 is 1 min. Else a model has the
 	// worker as long as it has items.
 	Stay time.Duration
-	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment; 0 is 256 MiB.
+	// MaxBytes bounds the inputs of all items that are under way, of which there is a copy for a moment, and what pictures
+	// among them take while they are decoded; 0 is 256 MiB.
 	MaxBytes int64
 	// Shared is a folder that submitters share, from which inputs are read that notes name by their paths there; nil is
 	// none, and such items are left to other workers.
