@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release deploy-check unit-check soak bench-serve
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -51,6 +51,11 @@ gpu-kit:
 release:
 	deploy/release.sh
 
+# goreleaser's snapshot for all systems and the Dockerfiles, built and run: make release-check STAND_IN=1 where no registry is reached.
+# Needs the network; what else is not there is said.
+release-check:
+	STAND_IN=$(STAND_IN) deploy/release_check.sh
+
 # The unit, and the manifests of deploy/ against the schemas of Kubernetes, KEDA and KServe, strictly. Needs the network: the schemas are large.
 KUBE_SCHEMAS := https://raw.githubusercontent.com/yannh/kubernetes-json-schema/master/v1.32.0-standalone-strict/{{.ResourceKind}}{{.KindSuffix}}.json
 CRD_SCHEMAS := https://raw.githubusercontent.com/datreeio/CRDs-catalog/7b1e26ef9deea49293714d204c1a2270aab1178f/{{.Group}}/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
@@ -85,6 +90,12 @@ soak:
 # What a server costs and how it bears twice its capacity; ten minutes of a quiet machine.
 bench-serve:
 	benchmarks/run_serve.sh > benchmarks/results/serve-$(shell date +%Y-%m-%d).jsonl
+
+# The same beside ONNX Runtime behind FastAPI, TorchServe and llama.cpp's server, and what has no peer: half an hour of a quiet machine.
+# make bench-serve-peers PYTHON=.venv/bin/python MINILM=all-MiniLM-L6-v2 SMOLLM=SmolLM2-135M-Instruct.Q4_1.gguf
+SERVE_PEERS := benchmarks/results/serve-peers-$(shell date +%Y-%m-%d)
+bench-serve-peers:
+	$(PYTHON) benchmarks/run_serve_peers.py $(MINILM) $(SMOLLM) --rounds 3 > $(SERVE_PEERS).jsonl
 
 # Speed on the CPU beside PyTorch, ONNX Runtime and OpenVINO, which it installs into benchmarks/data; about two hours.
 bench-peers:

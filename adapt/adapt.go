@@ -49,7 +49,8 @@ func Batch(ctx context.Context, site *Site, initial int, fn func(ctx context.Con
 // Range calls fn for one part of [start, end) after the other, in order and without gaps: initial rows at a time, or the
 // smaller number that the site remembers; the last part may be shorter. A part that fails for want of memory is tried again
 // with half the step; parts before it are not repeated. Errors are as those of [Batch].
-func Range(ctx context.Context, site *Site, start, end, initial int, fn func(ctx context.Context, lo, hi int) error) error {
+func Range(ctx context.Context, site *Site, start, end, initial int,
+	fn func(ctx context.Context, lo, hi int) error) error {
 	if err := check(ctx, initial); err != nil {
 		return err
 	}

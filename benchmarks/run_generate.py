@@ -73,10 +73,13 @@ def stream(address, tokens, prompt):
     return times, usage
 
 
-def warm(program, folder, threads, tokens, prompt, more):
+def warm(program, model, threads, tokens, prompt, more):
     """Times a server that has answered before. Its text is other than what is timed, so that no prefix is known."""
     with tempfile.TemporaryDirectory() as models:
-        shutil.copytree(folder, os.path.join(models, "model"))  # links that lead out of the directory are not followed
+        if os.path.isdir(model):
+            shutil.copytree(model, os.path.join(models, "model"))  # links that lead out of the directory are not followed
+        else:
+            shutil.copy(model, os.path.join(models, "model.gguf"))
         command = [program, "serve", models, "--listen", "127.0.0.1:0", "--threads", str(threads), "--context", "1024", *more]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
@@ -123,6 +126,8 @@ def main():
     for threads in (1, 2):
         rows["optimem, bf16 weights", threads] = lambda t=threads: warm(
             a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16", "--speculate", "off"])
+        rows["optimem, --precision bf16", threads] = lambda t=threads: warm(
+            a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16", "--speculate", "off", "--precision", "bf16"])
         rows["optimem, with guesses", threads] = lambda t=threads: warm(a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16"])
         rows["optimem, fresh", threads] = lambda t=threads: ours(
             a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16", "--speculate", "off"])

@@ -184,15 +184,19 @@ func (d *Device) enter() error {
 // enterAwake enters a device that is neither away nor lost.
 func (d *Device) enterAwake() error {
 	goruntime.LockOSThread()
-	if err := d.failed(d.lib.SetCurrent(d.ctx)); err != nil {
+	if err := d.failed(d.lib.Enter(d.ctx)); err != nil {
 		goruntime.UnlockOSThread()
 		return err
 	}
 	return nil
 }
 
-// leave undoes enter. The context stays the thread's: whoever enters sets it.
-func (d *Device) leave() { goruntime.UnlockOSThread() }
+// leave undoes enter. The context stays the thread's, unless somebody else in the process calls the driver: whoever enters
+// sets it.
+func (d *Device) leave() {
+	d.lib.Leave()
+	goruntime.UnlockOSThread()
+}
 
 // failed keeps the first error after which nothing can be done, and returns the error.
 func (d *Device) failed(err error) error {

@@ -29,7 +29,7 @@ import (
 )
 
 // target is what plans know of the device.
-var target = plan.Target{Name: "cuda", AlignBytes: 256}
+var target = plan.Target{Name: "cuda", AlignBytes: 256, Pins: true}
 
 // memorySource is a file in memory.
 type memorySource struct{ data []byte }

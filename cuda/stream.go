@@ -276,7 +276,8 @@ func (s *stream) Close() error {
 		return err
 	}
 	defer s.d.leave()
-	var errs []error
+	// A stream that ends with work lets go of it, and it goes on: what it works with is not free yet.
+	errs := []error{s.d.failed(s.d.lib.SyncStream(s.handle))}
 	for _, e := range s.events {
 		errs = append(errs, s.d.lib.DestroyEvent(e.retire()))
 	}

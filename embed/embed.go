@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -43,6 +44,8 @@ type Embedder struct {
 	line        line
 	// paged says that passes bring weights: fewer passes are better then than less padding.
 	paged atomic.Bool
+	// near is how many tokens go through the model at once where passes bring no weights.
+	near int
 }
 
 // A Request is texts whose vectors are wanted.
@@ -147,6 +150,7 @@ func (e *Embedder) open(ctx context.Context, model *models.Model) (int, error) {
 	}
 	opts := e.opts.Session
 	opts.BatchAxes = axes
+	e.near = nearTokens(width, opts)
 	if e.session, err = runtime.Start(ctx, model, opts); err != nil {
 		return 0, err
 	}
@@ -292,10 +296,39 @@ func (e *Embedder) means(ctx context.Context, texts []encoded, give func(text in
 // passTokens is how many tokens go through the model at once, more or less: where weights are paged, they are brought once for them.
 const passTokens = 8192
 
+// On the CPU, what tokens of a narrow model become should stay in the caches next to its processors: bringing weights there once
+// more, in order, takes less time than bringing states back. In wide models weights are more than what becomes of tokens.
+const (
+	nearWidth = 576
+	nearBytes = 2 << 20
+	// nearFloats is how many numbers there are of a token at a time, in widths of the model.
+	nearFloats = 4
+)
+
+// nearTokens is how many tokens go through a model of a width at once where its weights are in memory.
+func nearTokens(width int, o runtime.Options) int {
+	if width > nearWidth || o.Device != "" && o.Device != "cpu" {
+		return passTokens
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = goruntime.GOMAXPROCS(0)
+	}
+	return min(max(threads, 1)*nearBytes/(4*nearFloats*width), passTokens)
+}
+
+// passTokens is how many tokens the next pass has, more or less.
+func (e *Embedder) passTokens() int {
+	if e.paged.Load() {
+		return passTokens
+	}
+	return e.near
+}
+
 // A pass is worth so many tokens of padding: what its plan and its ops' beginnings take, or the weights that are
 // brought.
 const (
-	passWorth  = 64
+	passWorth  = 24
 	pagedWorth = passTokens / 2
 )
 
@@ -330,12 +363,13 @@ func (e *Embedder) together(texts []encoded, worth int) int {
 		}
 	}
 	starts = append(starts, end)
+	tokens := e.passTokens()
 	least, next := make([]int, len(lengths)+1), make([]int, len(lengths))
 	for i := len(lengths) - 1; i >= 0; i-- {
 		least[i] = math.MaxInt
 		for j := i + 1; j <= len(lengths); j++ {
 			rows := starts[j] - starts[i]
-			passes := (rows + max(passTokens/lengths[i], 1) - 1) / max(passTokens/lengths[i], 1)
+			passes := (rows + max(tokens/lengths[i], 1) - 1) / max(tokens/lengths[i], 1)
 			if cost := rows*lengths[i] + passes*worth + least[j]; cost < least[i] {
 				least[i], next[i] = cost, j
 			}

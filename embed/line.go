@@ -15,6 +15,8 @@ type line struct {
 
 	mu      sync.Mutex
 	waiting []*job
+	// full is the length of the last pass that had as many texts as are possible.
+	full int
 	// running says that a goroutine runs passes, which it does as long as anybody waits.
 	running bool
 	stats   Stats
@@ -164,7 +166,8 @@ func (e *Embedder) next() (parts []part, length int) {
 	if e.paged.Load() {
 		worth = pagedWorth
 	}
-	for _, t := range all[:min(e.together(all, worth), max(passTokens/length, 1))] {
+	most := max(e.passTokens()/length, 1)
+	for _, t := range all[:e.filled(all, min(e.together(all, worth), most), most, worth)] {
 		i := slices.IndexFunc(parts, func(p part) bool { return p.job == t.of })
 		if i < 0 {
 			i, parts = len(parts), append(parts, part{job: t.of})
@@ -184,6 +187,26 @@ func (e *Embedder) next() (parts []part, length int) {
 	l.waiting = slices.DeleteFunc(l.waiting, func(j *job) bool { return len(j.texts) == 0 })
 	l.stats.Passes++
 	return parts, length
+}
+
+// filled is how many of the texts, the longest first, go through a pass of so many, of which most are possible: as many as are
+// where a pass of that shape was before, so that it has a plan, and padding costs less than a plan does.
+func (e *Embedder) filled(texts []encoded, n, most, worth int) int {
+	length := e.padded(len(texts[0].ids))
+	if n == most {
+		e.line.full = length
+	}
+	end, padding := min(most, len(texts)), 0
+	if e.line.full != length || end < most {
+		return n
+	}
+	for _, t := range texts[n:end] {
+		padding += length - e.padded(len(t.ids))
+	}
+	if padding > worth {
+		return n
+	}
+	return end
 }
 
 // upTo are the texts that are padded to a length at most, as many as a pass could have.

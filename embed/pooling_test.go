@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/models/transformers"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -68,7 +69,7 @@ func TestPadded(t *testing.T) {
 
 // TestTogether: texts share passes so that padding and passes cost the least, as trying all ways to cut them shows.
 func TestTogether(t *testing.T) {
-	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
+	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}, near: passTokens}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		texts := make([]encoded, 1+random.IntN(40))
@@ -105,6 +106,57 @@ func TestTogether(t *testing.T) {
 			if cost != least[0] {
 				t.Errorf("%v, a pass worth %d: %d, and %d is the least", lengths, worth, cost, least[0])
 			}
+		}
+	}
+}
+
+// TestNearTokens: passes of narrow models are small where their weights are in memory, and only there.
+func TestNearTokens(t *testing.T) {
+	for _, c := range []struct {
+		width, threads int
+		device         string
+		want           int
+	}{
+		{384, 1, "", 341}, {384, 2, "cpu", 682}, {384, 1000, "", passTokens}, {16, 1, "", passTokens}, {nearWidth, 1, "", 227},
+		{nearWidth + 1, 1, "", passTokens}, {384, 1, "cuda", passTokens},
+	} {
+		got := nearTokens(c.width, runtime.Options{Threads: c.threads, Device: c.device})
+		if got != c.want {
+			t.Errorf("%+v: %d tokens", c, got)
+		}
+	}
+	e := &Embedder{near: 5}
+	if e.passTokens() != 5 {
+		t.Errorf("%d tokens in memory", e.passTokens())
+	}
+	if e.paged.Store(true); e.passTokens() != passTokens {
+		t.Errorf("%d tokens of weights that are brought", e.passTokens())
+	}
+}
+
+// TestFilled: what is left of texts of a length goes with shorter ones through a pass of a shape that was there, where little is padded.
+func TestFilled(t *testing.T) {
+	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
+	texts := func(lengths ...int) (list []encoded) {
+		for _, n := range lengths {
+			list = append(list, encoded{ids: make([]uint32, n)})
+		}
+		return list
+	}
+	for i, c := range []struct {
+		texts []encoded
+		n     int
+		want  int
+	}{
+		{texts(20, 20, 18, 18, 18), 2, 2}, // none was full
+		{texts(20, 20, 20, 20), 4, 4},
+		{texts(20, 20, 18, 18, 18), 2, 4},
+		{texts(20, 18, 18), 1, 1}, // there are no more
+		{texts(20, 8, 8, 8), 1, 1},
+		{texts(18, 18, 16, 16), 2, 2}, // of another length
+	} {
+		if got := e.filled(c.texts, c.n, 4, passWorth); got != c.want {
+			t.Errorf("case %d: %d texts, not %d", i, got, c.want)
 		}
 	}
 }

@@ -95,10 +95,12 @@ func (e *Engine) openBranches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	source := make(map[graph.ValueID]bool) // caches of sources have other blocks
-	for i := range g.Ops {
-		if op := &g.Ops[i]; op.Kind == "attend" && op.In[1].Value == graph.NoValue {
-			source[op.In[3].Value], source[op.In[4].Value] = true, true
+	source := make(map[graph.ValueID]bool) // caches of sources, which no step writes to, have other blocks
+	for _, written := range []bool{false, true} {
+		for i := range g.Ops {
+			if op := &g.Ops[i]; op.Kind == "attend" && written == (op.In[1].Value != graph.NoValue) {
+				source[op.In[3].Value], source[op.In[4].Value] = !written, !written
+			}
 		}
 	}
 	most := 0

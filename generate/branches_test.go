@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -93,6 +94,45 @@ func TestBranches(t *testing.T) {
 		if one, two, eight := passes["one"], passes["two"], passes["eight"]; eight == 0 || !testing.Short() && !(two < one && eight < two) {
 			t.Errorf("%d passes with one guess, %d with two, %d with eight", one, two, eight)
 		}
+	}
+}
+
+// TestBranchesDraws: thousands of tokens that are drawn where several guesses are verified are those that are drawn without guesses,
+// from the same stream of each text, and so have their distribution; among them are texts for which guesses that were not the
+// first were right, and others.
+func TestBranchesDraws(t *testing.T) {
+	texts, tokens := 400, 24
+	if testing.Short() {
+		texts = 40
+	}
+	plain := longEngine(t, chatFolder, generate.Options{Context: 200, Speculate: generate.NoSpeculation})
+	one := longEngine(t, chatFolder, generate.Options{Context: 200, Speculate: 4})
+	several := longEngine(t, chatFolder, generate.Options{Context: 200, Speculate: 4, Branches: 4})
+	draws, fewer, same := 0, 0, 0
+	for i := range texts {
+		r := branching(i)
+		r.Seed, r.MaxTokens = uint64(i), tokens
+		r.Sampling.Temperature = 0.3 + 0.1*float64(i%12)
+		var got [3]*generate.Result
+		for k, e := range []*generate.Engine{plain, one, several} {
+			var err error
+			if got[k], err = e.Generate(t.Context(), r, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(got[2].Tokens, got[0].Tokens) {
+			t.Errorf("text %d: %v, drawn without guesses %v", i, got[2].Tokens, got[0].Tokens)
+		}
+		draws += len(got[2].Tokens)
+		switch {
+		case got[2].Passes < got[1].Passes:
+			fewer++
+		case got[2].Passes == got[1].Passes:
+			same++
+		}
+	}
+	if least := texts * 8; draws < least || !testing.Short() && (fewer == 0 || same == 0) {
+		t.Errorf("%d tokens were drawn; %d texts took fewer passes with several guesses, %d as many", draws, fewer, same)
 	}
 }
 

@@ -30,6 +30,8 @@ type Defaults struct {
 	Beams int
 	// Speech says more of how a decoder begins that writes what was spoken; nil of others.
 	Speech *Speech
+	// Pictures says that the model writes of a picture, which is its source.
+	Pictures bool
 }
 
 // A Speech says how a decoder begins that writes what was spoken: Whisper's.
@@ -107,7 +109,39 @@ func FolderDefaults(folder string) (Defaults, error) {
 		s.Typical = r.number("typical_p", 0, 0, 1)
 	}
 	r.decoder(&d)
-	return d, r.err
+	if r.err != nil {
+		return d, r.err
+	}
+	return d, d.captions(folder)
+}
+
+// captions reads how a text of a picture begins and ends, where config.json names a model that writes such: BLIP, of which the
+// entries of its text part count, whatever generation_config.json says.
+func (d *Defaults) captions(folder string) error {
+	text, err := readFile(folder, "config.json", maxConfig)
+	if err != nil || text == nil {
+		return err
+	}
+	var c struct {
+		Classes json.RawMessage `json:"architectures"`
+		Text    struct {
+			Begin *int `json:"bos_token_id"`
+			End   *int `json:"sep_token_id"`
+		} `json:"text_config"`
+	}
+	var classes []string
+	if json.Unmarshal(text, &c) != nil || json.Unmarshal(c.Classes, &classes) != nil || !slices.Equal(classes, []string{"BlipForConditionalGeneration"}) {
+		return nil // whose entries are others' to read
+	}
+	begin, end := 30522, 102
+	if c.Text.Begin != nil {
+		begin = *c.Text.Begin
+	}
+	if c.Text.End != nil {
+		end = *c.Text.End
+	}
+	d.Begin, d.Start, d.End, d.Pictures = begin, []int{begin}, []int{end}, true
+	return nil
 }
 
 // modelKeys are the entries of config.json that are looked at.

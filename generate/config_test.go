@@ -35,6 +35,13 @@ func TestFolderDefaults(t *testing.T) {
 		"greedy": {map[string]string{
 			"generation_config.json": `{"do_sample": false, "temperature": 0.6, "top_k": 3, "max_new_tokens": 12}`,
 		}, Defaults{Begin: -1, MaxTokens: 12}},
+		"pictures": {map[string]string{
+			"config.json":            `{"architectures": ["BlipForConditionalGeneration"], "text_config": {"bos_token_id": 7, "sep_token_id": 9, "eos_token_id": 2}}`,
+			"generation_config.json": `{"eos_token_id": 2, "bos_token_id": 3, "max_new_tokens": 30}`,
+		}, Defaults{End: []int{9}, Begin: 7, Start: []int{7}, MaxTokens: 30, Pictures: true}},
+		"pictures by default": {map[string]string{"config.json": `{"architectures": ["BlipForConditionalGeneration"]}`},
+			Defaults{End: []int{102}, Begin: 30522, Start: []int{30522}, Pictures: true}},
+		"pictures that are compared": {map[string]string{"config.json": `{"architectures": ["BlipModel"]}`}, Defaults{Begin: -1}},
 		"words": {map[string]string{
 			"generation_config.json": `{"bad_words_ids": [[1], [2, 3]], "suppress_tokens": [4], "no_repeat_ngram_size": 3, "top_k": null}`,
 		}, Defaults{Begin: -1, Sampling: Sampling{BadWords: [][]int{{1}, {2, 3}}, Suppress: []int{4}, NoRepeatNgram: 3}}},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -111,11 +112,26 @@ func TestText(t *testing.T) {
 }
 
 // TestSameText: what a request gives does not depend on the mode, the budget, the rows of a pass, the threads or the requests
-// beside it.
+// beside it, also where factors of products are rounded.
 func TestSameText(t *testing.T) {
+	for _, precision := range []string{"fp32", "bf16"} {
+		t.Run(precision, func(t *testing.T) { sameText(t, precision) })
+	}
+}
+
+func sameText(t *testing.T, precision string) {
+	t.Helper()
 	const requests = 24
 	var want [requests][]int
-	alone := engine(t, generate.Options{Session: runtime.Options{Mode: plan.Resident, Threads: 1}})
+	first := generate.Options{Session: runtime.Options{Mode: plan.Resident, Threads: 1, Precision: precision}}
+	alone, err := generate.New(t.Context(), tinyModel(t), first)
+	if errors.Is(err, graph.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { alone.Close() })
 	for i := range want {
 		got, err := alone.Generate(t.Context(), request(i), nil)
 		if err != nil {
@@ -133,6 +149,7 @@ func TestSameText(t *testing.T) {
 		"small page": {Session: runtime.Options{Mode: plan.Page, MaxGroup: plan.Limit{}}, Sequences: 1, Rows: 7},
 	} {
 		t.Run(name, func(t *testing.T) {
+			opts.Session.Precision = precision
 			e := engine(t, opts)
 			var wait sync.WaitGroup
 			for i := range want {

@@ -33,7 +33,7 @@ type Heard struct {
 // (16,000). The features are those of transformers' WhisperFeatureExtractor as the folder's preprocessor_config.json
 // describes it. It reads no more of a file than the model does, and takes memory for that alone.
 func (t *Text) Sound(r io.Reader) (*Source, Heard, error) {
-	config, file, err := t.soundConfig()
+	config, file, err := soundConfig(t.folder)
 	if err != nil {
 		return nil, Heard{}, err
 	}
@@ -49,16 +49,21 @@ func (t *Text) Sound(r io.Reader) (*Source, Heard, error) {
 	if err != nil {
 		return nil, Heard{}, soundError(err)
 	}
-	return &Source{Features: features}, Heard{clip.Seconds(), float64(len(clip.Samples)) / float64(clip.Rate)}, nil
+	return &Source{Features: features}, heardOf(clip), nil
 }
 
-// soundConfig returns the file that says how sounds are prepared, and its name.
-func (t *Text) soundConfig() (config []byte, name string, err error) {
+// heardOf says how much of a sound was read.
+func heardOf(c *sound.Clip) Heard {
+	return Heard{c.Seconds(), float64(len(c.Samples)) / float64(c.Rate)}
+}
+
+// soundConfig returns a folder's file that says how sounds are prepared, and its name.
+func soundConfig(folder string) (config []byte, name string, err error) {
 	for _, name := range []string{"preprocessor_config.json", "processor_config.json"} {
-		if t.folder == "" {
+		if folder == "" {
 			break
 		}
-		if config, err := readFile(t.folder, name, maxConfig); config != nil || err != nil {
+		if config, err := readFile(folder, name, maxConfig); config != nil || err != nil {
 			return config, name, err
 		}
 	}

@@ -15,12 +15,13 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Source is what a model with an encoder reads before it writes: the tokens of a text, or the features of a sound.
+// A Source is what a model with an encoder reads before it writes: the tokens of a text, the features of a sound, or the
+// pixels of a picture.
 // Requests with the same one share what is kept of it. It is not changed once it was used.
 type Source struct {
 	// Tokens are those of a text.
 	Tokens []int
-	// Features are those of a sound, [bins, times] as [models.Model.Sound] has them.
+	// Features are those of a sound or the pixels of a picture, as [models.Model.Sound] has them.
 	Features []float32
 
 	once sync.Once
@@ -136,11 +137,14 @@ func (e *Engine) checkSource(s *Source) error {
 	case e.source == 0:
 		return nil
 	case s == nil:
-		return wrong("is missing: the model reads a text or a sound before it writes")
+		return wrong("is missing: the model reads a text, a sound or a picture before it writes")
 	case isSound:
-		want := sound.Shape[1] * sound.Shape[2]
+		want := 1
+		for _, n := range sound.Shape[1:] {
+			want *= n
+		}
 		if len(s.Tokens) > 0 || len(s.Features) != want {
-			return wrong("has %d features, and the model reads %d × %d of a sound", len(s.Features), sound.Shape[1], sound.Shape[2])
+			return wrong("has %d features, and the model reads %v of a sound or a picture", len(s.Features), sound.Shape[1:])
 		}
 		return nil
 	case len(s.Features) > 0 || len(s.Tokens) == 0:
@@ -215,7 +219,7 @@ func (e *Engine) sourceShapes(positions int) map[string]tensor.Shape {
 	n := e.sourceRows(positions)
 	shapes := map[string]tensor.Shape{models.StepSourceAt: {n}, models.StepSourceBlocks: {n, graph.Blocks(e.source)}}
 	if sound, isSound := e.model.Sound(); isSound {
-		shapes[models.StepSource] = tensor.Shape{1, sound.Shape[1], sound.Shape[2]}
+		shapes[models.StepSource] = append(tensor.Shape{1}, sound.Shape[1:]...)
 	} else {
 		shapes[models.StepSource], shapes[models.StepSourceMask] = tensor.Shape{1, n}, tensor.Shape{1, n}
 	}
@@ -239,7 +243,7 @@ func (e *Engine) read(ctx context.Context, x *source) error {
 	}
 	in := runtime.Values{models.StepSourceAt: tensor.Of(r.at, n), models.StepSourceBlocks: tensor.Of(r.tables, n, width)}
 	if sound, isSound := e.model.Sound(); isSound {
-		in[models.StepSource] = tensor.Of(x.Features, 1, sound.Shape[1], sound.Shape[2])
+		in[models.StepSource] = tensor.Of(x.Features, append([]int{1}, sound.Shape[1:]...)...)
 	} else {
 		in[models.StepSource], in[models.StepSourceMask] = tensor.Of(r.tokens, 1, n), tensor.Of(r.mask, 1, n)
 	}

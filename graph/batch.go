@@ -240,7 +240,8 @@ func (a *batching) kept(def OpDef, op *Op) error {
 		case result.dim < 0:
 			result, from = place{e, at.inner}, k
 		case result != place{e, at.inner}:
-			return fmt.Errorf("operands %d, %v, and %d, %v, are not taken row by row", from, op.In[from].Layout.Shape, k,
+			return fmt.Errorf("operands %d, %v, and %d, %v, are not taken row by row", from,
+				op.In[from].Layout.Shape, k,
 				o.Layout.Shape)
 		}
 	}

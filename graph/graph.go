@@ -59,7 +59,8 @@ const (
 
 // String names the role.
 func (r Role) String() string {
-	names := [...]string{Computed: "computed", Input: "input", Weight: "weight", Const: "const", State: "state", Cache: "cache"}
+	names := [...]string{Computed: "computed", Input: "input", Weight: "weight", Const: "const", State: "state",
+		Cache: "cache"}
 	if int(r) < len(names) {
 		return names[r]
 	}

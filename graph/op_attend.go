@@ -113,8 +113,10 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 	n, heads, groups := q.Shape[0], q.Shape[1], k.Shape[1]
 	switch {
 	case q.DType != k.DType || q.DType != v.DType || keys.DType != values.DType:
-		return nil, fmt.Errorf("queries %v, keys %v, values %v, caches %v and %v", q.DType, k.DType, v.DType, keys.DType, values.DType)
-	case k.Shape[0] != n || v.Shape[0] != n || v.Shape[1] != groups || k.Shape[2] != q.Shape[2] || groups == 0 || heads%groups != 0:
+		return nil, fmt.Errorf("queries %v, keys %v, values %v, caches %v and %v", q.DType, k.DType, v.DType,
+			keys.DType, values.DType)
+	case k.Shape[0] != n || v.Shape[0] != n || v.Shape[1] != groups || k.Shape[2] != q.Shape[2] || groups == 0 ||
+		heads%groups != 0:
 		return nil, fmt.Errorf("queries %v, keys %v and values %v do not fit", q.Shape, k.Shape, v.Shape)
 	case keys.Shape[0] != values.Shape[0] || keys.Shape[0]%BlockRows != 0 ||
 		!keys.Shape[1:].Equal(tensor.Shape{groups, CacheWidth(keys.DType, k.Shape[2])}) ||
@@ -126,10 +128,12 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 		return nil, fmt.Errorf("blocks %v %v of %d rows", in[6].DType, in[6].Shape, n)
 	case given(in, 7) && (in[7].DType != q.DType || !in[7].Shape.Equal(tensor.Shape{heads})):
 		return nil, fmt.Errorf("sinks %v %v of %d heads", in[7].DType, in[7].Shape, heads)
-	case given(in, 8) && (in[8].DType != tensor.Float32 || len(in[8].Shape) != 2 || in[8].Shape[0] != heads || in[8].Shape[1] == 0):
+	case given(in, 8) && (in[8].DType != tensor.Float32 || len(in[8].Shape) != 2 || in[8].Shape[0] != heads ||
+		in[8].Shape[1] == 0):
 		return nil, fmt.Errorf("a bias %v %v of %d heads", in[8].DType, in[8].Shape, heads)
 	case a.Int("window") < 0 || a.Int("chunk") < 0 || a.Float("softcap") < 0:
-		return nil, fmt.Errorf("a window of %d, chunks of %d, scores bounded by %v", a.Int("window"), a.Int("chunk"), a.Float("softcap"))
+		return nil, fmt.Errorf("a window of %d, chunks of %d, scores bounded by %v", a.Int("window"), a.Int("chunk"),
+			a.Float("softcap"))
 	}
 	return []Spec{{DType: q.DType, Shape: tensor.Shape{n, heads, v.Shape[2]}}}, nil
 }

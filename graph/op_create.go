@@ -87,22 +87,22 @@ func triangleIndicesShape(in []Spec, a Attrs) ([]Spec, error) {
 	if d != tensor.Int64 && d != tensor.Int32 {
 		return nil, fmt.Errorf("%w: %v", ErrDType, d)
 	}
-	size, err := TriangleSize(a.Int("rows"), a.Int("columns"), a.Int("offset"), a.Bool("upper"))
+	size, err := triangleSize(a.Int("rows"), a.Int("columns"), a.Int("offset"), a.Bool("upper"))
 	if err != nil {
 		return nil, err
 	}
 	return []Spec{{DType: d, Shape: tensor.Shape{2, size}}}, noOperands(in)
 }
 
-// TriangleSize returns how many places a matrix has on and below a diagonal, or with upper on and above it.
-func TriangleSize(rows, columns, diagonal int, upper bool) (int, error) {
+// triangleSize returns how many places a matrix has on and below a diagonal, or with upper on and above it.
+func triangleSize(rows, columns, diagonal int, upper bool) (int, error) {
 	all, err := tensor.Shape{rows, columns}.NumElements()
 	if err != nil {
 		return 0, err
 	}
 	diagonal = min(max(diagonal, -rows-1), columns+1)
 	if upper {
-		below, err := TriangleSize(rows, columns, diagonal-1, false)
+		below, err := triangleSize(rows, columns, diagonal-1, false)
 		return int(all) - below, err
 	}
 	// Row i keeps min(i + diagonal + 1, columns) places, if that is positive: first a ramp, then full rows.

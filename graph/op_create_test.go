@@ -18,16 +18,16 @@ func TestTriangleSize(t *testing.T) {
 						}
 					}
 				}
-				if got, err := TriangleSize(rows, columns, diagonal, false); err != nil || got != lower {
+				if got, err := triangleSize(rows, columns, diagonal, false); err != nil || got != lower {
 					t.Errorf("on and below diagonal %d of %d×%d: %d places, not %d (%v)", diagonal, rows, columns, got, lower, err)
 				}
-				if got, err := TriangleSize(rows, columns, diagonal, true); err != nil || got != upper {
+				if got, err := triangleSize(rows, columns, diagonal, true); err != nil || got != upper {
 					t.Errorf("on and above diagonal %d of %d×%d: %d places, not %d (%v)", diagonal, rows, columns, got, upper, err)
 				}
 			}
 		}
 	}
-	if _, err := TriangleSize(1<<40, 1<<40, 0, false); err == nil {
+	if _, err := triangleSize(1<<40, 1<<40, 0, false); err == nil {
 		t.Error("2^80 places do not fail")
 	}
 }

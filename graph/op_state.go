@@ -34,9 +34,10 @@ var stateOps = []OpDef{
 	// head h[n][p] = exp(step·a[n])·h[n][p] + b[n]·(step·x[p]), and y[p] = Σ_n c[n]·h[n][p]: Mamba.
 	{Kind: "selective_scan", Shape: selectiveScanShape, FLOPs: selectiveScanFLOPs, Bytes: stateBytes, Axes: mixes},
 
-	// delta_rule: In[0] queries and In[1] keys [B T G D], In[2] values [B T H E], where G divides H, In[3] decay and
-	// In[4] share [B T H], In[5] cache [S H D E], In[6] states. For each head the state is s = exp(decay)·s, then s[d]
-	// += key[d]·share·(value − Σ_d key[d]·s[d]), and y = Σ_d query[d]·s[d]: the gated delta rule.
+	// delta_rule: In[0] queries and In[1] keys [B T G D], In[2] values [B T H E], where G divides H, In[3] decay [B T
+	// H], or [B T H D] of each element of a key, and In[4] share [B T H], In[5] cache [S H D E], In[6] states. For each
+	// head the state is s[d] = exp(decay[d])·s[d], then s[d] += key[d]·share·(value − Σ_d key[d]·s[d]), and y = Σ_d
+	// query[d]·s[d]: the gated delta rule.
 	{Kind: "delta_rule", Shape: deltaRuleShape, FLOPs: deltaRuleFLOPs, Bytes: stateBytes, Axes: mixes},
 }
 
@@ -136,14 +137,19 @@ func selectiveScanShape(in []Spec, _ Attrs) ([]Spec, error) {
 }
 
 func deltaRuleShape(in []Spec, _ Attrs) ([]Spec, error) {
-	if err := checkStates("delta_rule", in, 4, 4, 4, 3, 3); err != nil {
+	decays := 3
+	if len(in) > 3 && len(in[3].Shape) == 4 {
+		decays = 4
+	}
+	if err := checkStates("delta_rule", in, 4, 4, 4, decays, 3); err != nil {
 		return nil, err
 	}
 	q, k, v := in[0].Shape, in[1].Shape, in[2].Shape
 	if !q.Equal(k) || !q[:2].Equal(v[:2]) || q[2] == 0 || v[2]%q[2] != 0 {
 		return nil, fmt.Errorf("queries %v, keys %v and values %v", q, k, v)
 	}
-	if !in[3].Shape.Equal(v[:3]) || !in[4].Shape.Equal(v[:3]) {
+	each := tensor.Shape{v[0], v[1], v[2], q[3]}
+	if !in[3].Shape.Equal(each[:decays]) || !in[4].Shape.Equal(v[:3]) {
 		return nil, fmt.Errorf("decays %v and shares %v for values %v", in[3].Shape, in[4].Shape, v)
 	}
 	return []Spec{{DType: tensor.Float32, Shape: v}}, nil

@@ -118,6 +118,8 @@ func TestStateOpsRefuse(t *testing.T) {
 			"keys that do not divide": {0: f(1, 7, 4, 4), 1: f(1, 7, 4, 4)},
 			"keys of other tokens":    {0: f(1, 8, 3, 4), 1: f(1, 8, 3, 4)},
 			"keys without queries":    {0: f(1, 7, 3, 5)},
+			"decays of other keys":    {3: f(1, 7, 6, 5)},
+			"decays of a table":       {3: f(1, 7, 6, 4, 1)},
 		},
 	} {
 		def, _ := Standard().Lookup(kind)

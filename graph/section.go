@@ -57,15 +57,6 @@ func (c *Handover) Bytes() int64 {
 	return (Value{Name: c.Name, DType: c.DType, Shape: c.Shape}).Bytes()
 }
 
-// HandoverBytes returns what values take together.
-func HandoverBytes(list []Handover) int64 {
-	var sum int64
-	for i := range list {
-		sum += list[i].Bytes()
-	}
-	return sum
-}
-
 // Section returns a range of the graph as a graph of its own. A graph cannot be divided that has buffers which it
 // changes, results whose size depends on data, or, at an end of the range, a value that is computed under a condition.
 func (g *Graph) Section(r Range) (*Section, error) {
@@ -129,12 +120,14 @@ func (g *Graph) bounds(r Range) (from, to int, err error) {
 
 // divisible refuses graphs that cannot be divided anywhere.
 func (g *Graph) divisible() error {
-	if len(g.Updates) > 0 || g.Finds != g.Leaves || slices.ContainsFunc(g.Values, func(v Value) bool { return v.Role == State }) {
+	if len(g.Updates) > 0 || g.Finds != g.Leaves ||
+		slices.ContainsFunc(g.Values, func(v Value) bool { return v.Role == State }) {
 		return fmt.Errorf("%w: a range of a model that changes its buffers", ErrUnsupported)
 	}
 	for _, o := range g.Outputs {
 		if o.Count != "" || o.Counts {
-			return fmt.Errorf("%w: a range of a model whose output %s has a size that depends on data", ErrUnsupported, o.Name)
+			return fmt.Errorf("%w: a range of a model whose output %s has a size that depends on data",
+				ErrUnsupported, o.Name)
 		}
 	}
 	return nil

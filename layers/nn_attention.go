@@ -100,7 +100,8 @@ func (a *attention) transposeAll() {
 func (a *attention) run(batched bool) (out, weights Tensor) {
 	m := a.m
 	if !batched {
-		a.query, a.key, a.value = a.Op("unsqueeze", a.query, 1), a.Op("unsqueeze", a.key, 1), a.Op("unsqueeze", a.value, 1)
+		a.query, a.key, a.value = a.Op("unsqueeze", a.query, 1), a.Op("unsqueeze", a.key, 1),
+			a.Op("unsqueeze", a.value, 1)
 		if a.keyPadding != nil {
 			a.keyPadding = a.Op("unsqueeze", a.keyPadding, 0)
 		}
@@ -207,7 +208,8 @@ func (a *attention) projections(width int) (q, k, v Tensor) {
 	if !m.Bool("_qkv_same_embed_dim") {
 		biases = thirds(bias)
 		return linear(a.query, a.Param(m, "q_proj_weight"), biases[0]),
-			linear(a.key, a.Param(m, "k_proj_weight"), biases[1]), linear(a.value, a.Param(m, "v_proj_weight"), biases[2])
+			linear(a.key, a.Param(m, "k_proj_weight"), biases[1]),
+			linear(a.value, a.Param(m, "v_proj_weight"), biases[2])
 	}
 	weight := a.Param(m, "in_proj_weight")
 	// apart cuts n projections made at once.

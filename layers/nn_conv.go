@@ -109,7 +109,8 @@ func ConvTranspose3d(in, out, kernel int, opts ...Option) *Module {
 func convolution(class string, n, in, out, kernel int, opts []Option) *Module {
 	transposed := class[:5] == "ConvT"
 	defaults := map[string]any{
-		"in_channels": in, "out_channels": out, "kernel_size": kernel, "stride": 1, "padding": 0, "dilation": 1, "groups": 1,
+		"in_channels": in, "out_channels": out, "kernel_size": kernel, "stride": 1, "padding": 0,
+		"dilation": 1, "groups": 1,
 		"padding_mode": "zeros",
 	}
 	if transposed {

@@ -80,7 +80,8 @@ func maxUnpool(n int) Class {
 func avgPool(n int) Class {
 	c := Unary(func(t *Trace, m *Module, x Tensor) Tensor {
 		args := []any{
-			x, m.Ints("kernel_size", n), stride(m, n), m.Ints("padding", n), m.Bool("ceil_mode"), m.Bool("count_include_pad"),
+			x, m.Ints("kernel_size", n), stride(m, n), m.Ints("padding", n), m.Bool("ceil_mode"),
+			m.Bool("count_include_pad"),
 		}
 		if m.Attrs["divisor_override"] != nil && n > 1 {
 			args = append(args, m.Int("divisor_override"))

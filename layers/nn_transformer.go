@@ -43,7 +43,8 @@ var transformerClasses = Classes{
 			return t.ChildOf(m, "decoder", argument(m, args, 1), memory, at(3), at(4), at(6), at(7))
 		},
 		Inputs: append([]Port{{Name: "src", DType: tensor.Float32}, {Name: "tgt", DType: tensor.Float32}}, masks(
-			"src_mask", "tgt_mask", "memory_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask",
+			"src_mask", "tgt_mask", "memory_mask", "src_key_padding_mask", "tgt_key_padding_mask",
+			"memory_key_padding_mask",
 		)...),
 	},
 }
@@ -167,7 +168,8 @@ func TransformerEncoderLayer(width, heads, inner int, opts ...Option) *Module {
 
 // TransformerDecoderLayer is torch.nn.TransformerDecoderLayer with a ReLU; norm_first and batch_first are options.
 func TransformerDecoderLayer(width, heads, inner int, opts ...Option) *Module {
-	return transformerLayer("TransformerDecoderLayer", []string{"self_attn", "multihead_attn"}, width, heads, inner, opts)
+	return transformerLayer("TransformerDecoderLayer", []string{"self_attn", "multihead_attn"}, width,
+		heads, inner, opts)
 }
 
 func transformerLayer(class string, attention []string, width, heads, inner int, opts []Option) *Module {

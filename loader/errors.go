@@ -56,6 +56,15 @@ func Class(err error) error {
 	return nil
 }
 
+// AllowedBytes returns how much memory was allowed where more would have been taken ([ErrMemory]), 0 where err does not say.
+func AllowedBytes(err error) int64 {
+	var found *fault.Error
+	if errors.As(err, &found) {
+		return found.AllowedBytes
+	}
+	return 0
+}
+
 // errorAt places err in a record of a file. An error that is placed already keeps its place and gains the path.
 func errorAt(path, record string, err error) error {
 	if err == nil {

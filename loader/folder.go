@@ -88,8 +88,9 @@ func (o *opener) chooseWeights() (string, error) {
 			if len(fits) > 3 {
 				fits, more = fits[:3], ", …"
 			}
-			return "", fault.New(fault.ErrUnsupported, -1, "a folder with several files that may be the weights (%s%s): "+
-				"open one of them", strings.Join(fits, ", "), more)
+			return "", fault.New(fault.ErrUnsupported, -1,
+				"a folder with several files that may be the weights (%s%s): "+
+					"open one of them", strings.Join(fits, ", "), more)
 		}
 	}
 	if slices.Contains(names, "model_index.json") {

@@ -217,8 +217,9 @@ func TestShardedLimits(t *testing.T) {
 	})
 	path := filepath.Join(dir, indexName)
 	for _, limits := range []Limits{{Records: 1}, {MemoryBytes: 5000}} {
-		if _, err := OpenWith(t.Context(), path, Options{Limits: limits}); !errors.Is(err, ErrLimit) {
-			t.Errorf("%+v: %v", limits, err)
+		_, err := OpenWith(t.Context(), path, Options{Limits: limits})
+		if !errors.Is(err, ErrLimit) || AllowedBytes(err) != limits.MemoryBytes {
+			t.Errorf("%+v: %v, of %d bytes", limits, err, AllowedBytes(err))
 		}
 	}
 }

@@ -128,7 +128,7 @@ func plannedHost(p *plan.Plan) (Device, bool) {
 	d := Device{Name: Host, Storages: []Storage{}}
 	var staging, copies, wait, rows, crossings, decode, computed int64
 	for ; p != nil; p = hostSide(p) {
-		staging, copies, rows = staging+p.StagingBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
+		staging, copies, rows = staging+p.StagingBytes+p.TransferBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
 		if !p.Target.Direct {
 			wait += p.SwapBytes
 			decode += p.DecodeBytes
@@ -181,7 +181,9 @@ func (d *Device) fixed(p *plan.Plan, names Names) {
 	}
 	covered := d.lay(list, names) + p.ExpertSlotBytes()
 	d.rest("slots of experts", p.ExpertSlotBytes())
-	d.rest("alignment of weights that stay", p.Fixed.Bytes-covered)
+	stored, _ := p.Fixed.StoredBytes()
+	d.rest("weights that stay compressed", stored)
+	d.rest("alignment of weights that stay", p.Fixed.Bytes-covered-stored)
 }
 
 // weightsAt returns what parts of an arena the weights take that lie there. Those cut by rows have several.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/models/lora"
 	"github.com/optimem/optimem/models/lora/stretch"
 	"github.com/optimem/optimem/storage"
@@ -201,7 +201,7 @@ func (all adapters) choose(r *recorder, a *layers.Architecture, input []layers.T
 			return nil, &InputError{AdapterInput, "is not one number"}
 		}
 		n = int64(binary.LittleEndian.Uint64(data))
-		r.Graph.Values[input[0].(*aten.Ref).Memory().Value()].Number = data
+		r.Graph.Values[input[0].(*cells.Ref).Memory().Value()].Number = data
 	}
 	switch {
 	case n < 0 || n > int64(len(all.list)):

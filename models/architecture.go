@@ -8,7 +8,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -118,7 +118,7 @@ func (r *recorder) give(result any) error {
 		switch v := v.(type) {
 		case nil, string:
 			return nil
-		case *aten.Ref:
+		case *cells.Ref:
 			if name == "" {
 				name = "output_" + strconv.Itoa(len(r.Graph.Outputs))
 			}

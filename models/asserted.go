@@ -6,6 +6,7 @@ import (
 
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 )
 
 // A dataNumber is a number of the program that depends on data, which nothing but assertions read.
@@ -33,10 +34,10 @@ func (b *programBuilder) dataNumber(n *exported.Node, args arguments) (v any, is
 	switch n.Target {
 	case "torch.ops.aten.sym_size.int":
 		switch t := args.positional[0].(type) {
-		case *aten.Ref:
+		case *cells.Ref:
 			v, is = t.Counted(dim)
 			return v, is, nil
-		case *aten.Selection:
+		case *cells.Selection:
 			if t.OfData(dim) {
 				v, err = t.Count(b.Builder)
 				return v, true, err
@@ -45,8 +46,8 @@ func (b *programBuilder) dataNumber(n *exported.Node, args arguments) (v any, is
 			return v, true, err
 		}
 	case "torch.ops.aten.sym_numel.default":
-		t, ok := args.positional[0].(*aten.Ref)
-		if s, selected := args.positional[0].(*aten.Selection); selected {
+		t, ok := args.positional[0].(*cells.Ref)
+		if s, selected := args.positional[0].(*cells.Selection); selected {
 			if t, err = s.Made(b.Builder); err != nil {
 				return nil, true, err
 			}
@@ -62,7 +63,7 @@ func (b *programBuilder) dataNumber(n *exported.Node, args arguments) (v any, is
 	}
 	for _, a := range args.positional {
 		switch a.(type) {
-		case *aten.Count, dataNumber:
+		case *cells.Count, dataNumber:
 			if _, onNumbers := aten.OnNumbers(n.Target); onNumbers || a == any(dataNumber{}) {
 				return dataNumber{}, true, nil
 			}
@@ -72,7 +73,7 @@ func (b *programBuilder) dataNumber(n *exported.Node, args arguments) (v any, is
 }
 
 // shapeOf returns a size of a selection that the mask does not say.
-func (b *programBuilder) shapeOf(s *aten.Selection, dim int) (int, error) {
+func (b *programBuilder) shapeOf(s *cells.Selection, dim int) (int, error) {
 	sizes := s.Shape()
 	if dim < 0 {
 		dim += len(sizes)

@@ -14,6 +14,8 @@ import (
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -140,7 +142,7 @@ func sourceText(s *exported.Source) string {
 
 // A programBuilder builds the graph of an exported program for concrete shapes.
 type programBuilder struct {
-	*aten.Builder
+	*cells.Builder
 	ckpt    *loader.Checkpoint
 	program *exported.Program
 	// autocast is the dtype that ops cast to in the region being built, Invalid outside of any.
@@ -149,7 +151,7 @@ type programBuilder struct {
 	symbols map[string]int64
 	binders map[string]string
 	// storages holds the cell of each storage already added, so that tied weights are one value.
-	storages map[storage.Extent]*aten.Cell
+	storages map[storage.Extent]*cells.Cell
 	// weights lists the cells of storages in the order in which they were added.
 	weights []weightCell
 	// inPlace says that the program writes to tensors.
@@ -158,7 +160,7 @@ type programBuilder struct {
 
 // A weightCell is the cell of a storage and the value that it began as.
 type weightCell struct {
-	cell   *aten.Cell
+	cell   *cells.Cell
 	origin graph.ValueID
 }
 
@@ -166,7 +168,7 @@ type weightCell struct {
 type scope struct {
 	graph  *exported.Graph
 	values map[string]any
-	names  map[*aten.Ref]string
+	names  map[*cells.Ref]string
 	// misrecorded are the values whose recorded shapes are not theirs.
 	misrecorded map[string]bool
 	// states are those results of the node being defined that an LSTM ends with; derived says that it reads a misrecorded value.
@@ -194,17 +196,17 @@ func buildReading(
 	inputs map[string]tensor.Shape, reads bool,
 ) (g *graph.Graph, changed bool, err error) {
 	b := &programBuilder{
-		Builder: &aten.Builder{
+		Builder: &cells.Builder{
 			Ctx: ctx, Graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, Ops: ops, Reads: reads,
 		},
 		ckpt:     ckpt,
 		program:  p,
 		symbols:  make(map[string]int64),
 		binders:  make(map[string]string),
-		storages: make(map[storage.Extent]*aten.Cell),
+		storages: make(map[storage.Extent]*cells.Cell),
 		inPlace:  writesInPlace(p.Graph),
 	}
-	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*aten.Ref]string)}
+	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*cells.Ref]string)}
 	for _, step := range []func(*scope) error{
 		func(s *scope) error { return b.bindInputs(s, inputs) }, b.run, b.bindOutputs,
 	} {
@@ -282,8 +284,8 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if eval, ok := aten.OnNumbers(n.Target); ok {
 		v, err := eval(args.positional)
 		switch {
-		case err != nil && slices.ContainsFunc(args.positional, aten.IsSelection):
-			return b.Unsupported("of what a mask selects: %s", aten.SizeOfData)
+		case err != nil && slices.ContainsFunc(args.positional, cells.IsSelection):
+			return b.Unsupported("of what a mask selects: %s", cells.SizeOfData)
 		case err != nil:
 			return err
 		}
@@ -307,7 +309,7 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if err := b.castArguments(n.Target, bound); err != nil {
 		return err
 	}
-	results, err := t.Call(b.Builder, aten.Site{
+	results, err := t.Call(b.Builder, call.Site{
 		Meta: s.graph.TensorValues, Names: s.names, Symbols: b.symbols, InPlace: b.inPlace, Selects: true,
 		Most: b.most(s, n),
 	}, bound)

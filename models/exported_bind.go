@@ -5,7 +5,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -48,7 +48,7 @@ func (b *programBuilder) bindInputs(s *scope, shapes map[string]tensor.Shape) er
 // set names a value. Tensors are also found by their ref, for what the program recorded of them.
 func (s *scope) set(name string, v any) {
 	s.values[name] = v
-	if r, ok := v.(*aten.Ref); ok && name != "" {
+	if r, ok := v.(*cells.Ref); ok && name != "" {
 		s.names[r] = name
 	}
 }
@@ -165,7 +165,7 @@ func portShape(p exported.Port) []string {
 }
 
 // weight returns the tensor of a weight's name. Weights over one storage share a cell, as their tensors do in PyTorch.
-func (b *programBuilder) weight(name string) (*aten.Ref, error) {
+func (b *programBuilder) weight(name string) (*cells.Ref, error) {
 	w, ok := b.ckpt.Weight(name)
 	if !ok {
 		return nil, fmt.Errorf("weight %s is not in the checkpoint", name)
@@ -177,18 +177,18 @@ func (b *programBuilder) weight(name string) (*aten.Ref, error) {
 }
 
 // stored returns a tensor of what a weight's extent holds.
-func (b *programBuilder) stored(w tensor.Weight) *aten.Ref {
+func (b *programBuilder) stored(w tensor.Weight) *cells.Ref {
 	layout, dtype := w.Layout, w.DType
-	if aten.IsComplex(w.DType) {
-		w.DType, w.Layout = aten.PartOf(w.DType), aten.PairLayout(w.Layout)
+	if cells.IsComplex(w.DType) {
+		w.DType, w.Layout = cells.PartOf(w.DType), cells.PairLayout(w.Layout)
 	}
 	c, ok := b.storages[w.Extent]
 	if !ok || w.Extent.Bytes == 0 || b.Graph.Values[c.Value()].DType != w.DType {
-		c = aten.NewCell(b.Graph.AddWeight(w, graph.Weight))
+		c = cells.NewCell(b.Graph.AddWeight(w, graph.Weight))
 		b.storages[w.Extent] = c
 		b.weights = append(b.weights, weightCell{c, c.Value()})
 	}
-	return aten.NewRef(c, layout, dtype)
+	return cells.NewRef(c, layout, dtype)
 }
 
 // bindOutputs names the results of the graph and what becomes of the buffers that it changed.
@@ -218,12 +218,12 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 				return fmt.Errorf("output %s: %w", port.Name, err)
 			}
 		case exported.BufferMutation, exported.ParameterMutation:
-			r, ok := v.(*aten.Ref)
+			r, ok := v.(*cells.Ref)
 			if !ok {
 				return fmt.Errorf("buffer %s becomes something that is not a tensor", spec.Target)
 			}
 			if r.IsCounted() {
-				return b.Unsupported("buffer %s: %s", spec.Target, aten.SizeOfData)
+				return b.Unsupported("buffer %s: %s", spec.Target, cells.SizeOfData)
 			}
 			w, err := b.weight(spec.Target)
 			if err != nil {
@@ -238,16 +238,16 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 }
 
 // output returns a result of the program as a tensor, nil where none can hold it.
-func (b *programBuilder) output(v any) (*aten.Ref, error) {
+func (b *programBuilder) output(v any) (*cells.Ref, error) {
 	switch v := v.(type) {
-	case *aten.Ref:
+	case *cells.Ref:
 		return v, nil
-	case *aten.Selection:
+	case *cells.Selection:
 		return v.Made(b.Builder)
-	case *aten.Count:
+	case *cells.Count:
 		return v.Tensor(), nil
 	case dataNumber:
-		return nil, b.Unsupported("%s", aten.SizeOfData)
+		return nil, b.Unsupported("%s", cells.SizeOfData)
 	}
 	r, _ := b.numberOutput(v)
 	return r, nil
@@ -274,10 +274,10 @@ func (b *programBuilder) updateStates() error {
 }
 
 // numberOutput makes a tensor of a result that is a number.
-func (b *programBuilder) numberOutput(v any) (*aten.Ref, bool) {
+func (b *programBuilder) numberOutput(v any) (*cells.Ref, bool) {
 	switch v.(type) {
 	case int, float64, bool:
-		d := aten.NumberDType(v)
+		d := cells.NumberDType(v)
 		if d == tensor.Float32 {
 			d = tensor.Float64
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -96,7 +98,7 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 
 // tensors evaluates a list of tensors; those without a name are nil.
 func (b *programBuilder) tensors(s *scope, names []string) (any, error) {
-	refs := make([]*aten.Ref, len(names))
+	refs := make([]*cells.Ref, len(names))
 	for i, name := range names {
 		if name == "" {
 			continue
@@ -105,8 +107,8 @@ func (b *programBuilder) tensors(s *scope, names []string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		r, ok := v.(*aten.Ref)
-		if selected, is := v.(*aten.Selection); is {
+		r, ok := v.(*cells.Ref)
+		if selected, is := v.(*cells.Selection); is {
 			if r, err = selected.Made(b.Builder); err != nil {
 				return nil, err
 			}
@@ -122,7 +124,7 @@ func (b *programBuilder) tensors(s *scope, names []string) (any, error) {
 
 // sizes evaluates a list of integers: []int, or []any where some are counts that only data tells.
 func (b *programBuilder) sizes(s *scope, syms []exported.Sym) (any, error) {
-	out, counts := make([]int, len(syms)), map[int]*aten.Count(nil)
+	out, counts := make([]int, len(syms)), map[int]*cells.Count(nil)
 	for i, sym := range syms {
 		if sym.Name == "" {
 			out[i] = int(sym.Int)
@@ -133,14 +135,14 @@ func (b *programBuilder) sizes(s *scope, syms []exported.Sym) (any, error) {
 			return nil, err
 		}
 		n, ok := v.(int)
-		if count, is := v.(*aten.Count); is {
+		if count, is := v.(*cells.Count); is {
 			if counts == nil {
-				counts = make(map[int]*aten.Count)
+				counts = make(map[int]*cells.Count)
 			}
 			counts[i], ok = count, true
 		}
 		if v == any(dataNumber{}) {
-			return nil, b.Unsupported("a size: %s", aten.SizeOfData)
+			return nil, b.Unsupported("a size: %s", cells.SizeOfData)
 		}
 		if !ok {
 			return nil, fmt.Errorf("%s is not an integer", sym.Name)
@@ -202,7 +204,7 @@ func intSlice(in []int64) []int {
 // moduleOutput notes what a node gives as the output of the modules that it is in, unless a later one gives another: a
 // module's output is what its last op gave, its submodules' ops included, and of several results the first.
 func (b *programBuilder) moduleOutput(n *exported.Node, results []any) {
-	refs := aten.Refs(results)
+	refs := call.Refs(results)
 	if len(refs) == 0 || refs[0] == nil || refs[0].IsCounted() {
 		return
 	}
@@ -221,8 +223,8 @@ func (b *programBuilder) define(s *scope, n *exported.Node, results []any) error
 		names := n.Outputs[0].Data.([]string)
 		refs, ok := results, true
 		if len(results) == 1 {
-			var list []*aten.Ref
-			if list, ok = results[0].([]*aten.Ref); ok {
+			var list []*cells.Ref
+			if list, ok = results[0].([]*cells.Ref); ok {
 				refs = make([]any, len(list))
 				for i, r := range list {
 					refs[i] = r
@@ -249,7 +251,7 @@ func (b *programBuilder) define(s *scope, n *exported.Node, results []any) error
 			return fmt.Errorf("%d results for %d outputs", len(results), len(n.Outputs))
 		}
 		if out.Tag == exported.Tensors {
-			list, ok := results[i].([]*aten.Ref)
+			list, ok := results[i].([]*cells.Ref)
 			names := out.Data.([]string)
 			if !ok || len(list) != len(names) {
 				return fmt.Errorf("result %d is not a list of %d tensors", i, len(names))
@@ -275,14 +277,14 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 		return nil
 	}
 	s.set(name, v)
-	if selected, ok := v.(*aten.Selection); ok {
+	if selected, ok := v.(*cells.Selection); ok {
 		return b.checkSizes(s, name, selected.DType(), selected.Shape())
 	}
-	r, ok := v.(*aten.Ref)
+	r, ok := v.(*cells.Ref)
 	if !ok {
 		return nil
 	}
-	if err := aten.CheckRank(len(r.Shape())); err != nil {
+	if err := cells.CheckRank(len(r.Shape())); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	meta := s.graph.TensorValues[name]
@@ -338,7 +340,7 @@ func (s *scope) misrecords(name string, is, recorded tensor.Shape) bool {
 		return false
 	}
 	ofState := len(is) == 3 && slices.Contains(s.states, name) && slices.Equal(recorded, slices.Insert(slices.Clone(is), 1, 1))
-	if !ofState && !(s.derived && aten.NumElements(is) == aten.NumElements(recorded)) {
+	if !ofState && !(s.derived && cells.NumElements(is) == cells.NumElements(recorded)) {
 		return false
 	}
 	if s.misrecorded == nil {
@@ -386,16 +388,16 @@ func (b *programBuilder) customOp(s *scope, n *exported.Node) error {
 				attrs[fmt.Sprintf("arg%d", position)] = v
 			}
 		}
-		if slices.ContainsFunc(aten.Refs([]any{v}), (*aten.Ref).IsCounted) {
-			return b.Unsupported("of a tensor whose size depends on data: %s", aten.SizeOfData)
+		if slices.ContainsFunc(call.Refs([]any{v}), (*cells.Ref).IsCounted) {
+			return b.Unsupported("of a tensor whose size depends on data: %s", cells.SizeOfData)
 		}
 		switch v := v.(type) {
 		case nil:
-		case *aten.Selection, *aten.Count, dataNumber, []any:
-			return b.Unsupported("of what a mask selects: %s", aten.SizeOfData)
-		case *aten.Ref:
+		case *cells.Selection, *cells.Count, dataNumber, []any:
+			return b.Unsupported("of what a mask selects: %s", cells.SizeOfData)
+		case *cells.Ref:
 			in = append(in, b.Read(v))
-		case []*aten.Ref:
+		case []*cells.Ref:
 			for _, r := range v {
 				in = append(in, b.Read(r))
 			}

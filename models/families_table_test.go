@@ -48,23 +48,31 @@ var familyRows = []familyRow{
 	{"DINOv2", "dinov2.*", true}, {"DINOv3 (ViT)", "dinov3_vit", true}, {"CLIP", "clip.*", true}, {"SigLIP", "siglip|siglip_.*", true}, {"SigLIP 2", "siglip2.*", true},
 	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
 	{"OLMoE", "olmoe", true}, {"Granite-MoE", "granitemoe", true}, {"gpt-oss", "gpt_oss", true}, {"GLM-4-MoE", "glm4_moe", true},
-	{"Ernie 4.5 MoE", "ernie4_5_moe", true},
+	{"Ernie 4.5 MoE", "ernie4_5_moe", true}, {"dots.llm1", "dots1", true}, {"Phi-3.5-MoE", "phimoe.*", true},
+	{"FlexOlmo", "flex_olmo", true}, {"Granite-MoE with shared experts", "granitemoeshared", true}, {"Solar Open", "solar_open", true},
+	{"EXAONE MoE", "exaone_moe", true}, {"GLM-4-MoE Lite", "glm4_moe_lite", true}, {"Hunyuan (MoE)", "hunyuan_v1_moe", true},
+	{"VaultGemma", "vaultgemma", true}, {"Qwen2.5-VL (text)", "qwen2_5_vl_pictures", true}, {"Qwen3-VL (text)", "qwen3_vl_pictures", true},
+	{"Qwen3-VL-MoE (text)", "qwen3_vl_moe_pictures", true},
 	{"DeepSeek-V2", "deepseek_v2", true}, {"DeepSeek-V3", "deepseek_v3", true},
 	{"Llama 4 (text)", "llama4_text", true},
-	{"Gemma 3 (text)", "gemma3.*", true}, {"SmolLM3", "smollm3.*", true}, {"Ministral", "ministral", true},
+	{"Gemma 3 (text)", "gemma3|gemma3_.*", true}, {"Gemma 3n (text)", "gemma3n.*", true}, {"Gemma 4 (text)", "gemma4.*", true}, {"SmolLM3", "smollm3.*", true}, {"Ministral", "ministral", true},
 	{"Ministral 3", "ministral3.*", true}, {"OLMo", "olmo|olmo_.*", true}, {"OLMo 2", "olmo2.*", true}, {"OLMo 3", "olmo3.*", true},
 	{"Granite", "granite|granite_.*", true}, {"Cohere", "cohere|cohere_.*", true}, {"Cohere 2", "cohere2.*", true},
 	{"Phi-1, 1.5, 2", "phi|phi_.*", true}, {"StableLM", "stablelm.*", true}, {"EXAONE 4", "exaone4.*", true},
 	{"GLM-4", "glm|glm_.*", true}, {"GLM-4-0414", "glm4", true}, {"StarCoder2", "starcoder2.*", true},
-	{"Nemotron", "nemotron.*", true}, {"Helium", "helium.*", true}, {"Seed-OSS", "seed_oss.*", true},
+	{"Nemotron", "nemotron", true}, {"Helium", "helium.*", true}, {"Seed-OSS", "seed_oss.*", true},
 	{"ERNIE 4.5", "ernie4_5", true}, {"Hunyuan (dense)", "hunyuan_v1_dense.*", true}, {"Apertus", "apertus.*", true},
 	{"Arcee", "arcee.*", true}, {"CWM", "cwm.*", true}, {"GPT-NeoX", "gpt_neox.*", true}, {"GPT-J", "gptj.*", true},
 	{"HyperCLOVA X", "hyperclovax.*", true}, {"Jais 2", "jais2", true},
 	{"Falcon", "falcon|falcon_(new|alibi).*", true}, {"BLOOM", "bloom.*", true}, {"MPT", "mpt.*", true},
-	{"Mamba", "mamba|mamba_.*", true}, {"Mamba 2", "mamba2.*", true}, {"LFM2", "lfm2.*", true},
+	{"Mamba", "mamba|mamba_.*", true}, {"Mamba 2", "mamba2.*", true}, {"LFM2", "lfm2|lfm2_biased", true},
 	{"Falcon-Mamba", "falcon_mamba", true}, {"Falcon-H1", "falcon_h1.*", true}, {"Bamba", "bamba", true},
 	{"Granite 4 (hybrid)", "granitemoehybrid.*", true}, {"Qwen3-Next", "qwen3_next.*", true}, {"Qwen3.5 (text)", "qwen3_5", true},
-	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true},
+	{"wav2vec 2.0", "wav2vec2", true}, {"HuBERT", "hubert", true}, {"WavLM", "wavlm", true}, {"Data2Vec (audio)", "data2vec-audio", true},
+	{"LLaVA", "llava|llava_.*", true}, {"Chinese-CLIP", "chinese_clip", true}, {"BLIP", "blip", true},
+	{"UniSpeech", "unispeech", true}, {"UniSpeech-SAT", "unispeech-sat", true},
+	{"Qwen3.5-MoE (text)", "qwen3_5_moe", true}, {"LFM2-MoE", "lfm2_moe.*", true}, {"Jamba", "jamba.*", true},
+	{"Nemotron-H", "nemotron_h.*", true}, {"MiniMax-Text", "minimax", true}, {"Kimi Linear", "kimi_linear", true}, {"MiniMax-M2", "minimax_m2", true},
 }
 
 // recordedNames are the names of the models in a list of records.
@@ -85,12 +93,12 @@ func recordedNames(t *testing.T, path string) []string {
 // writesText says whether a text was recorded of one of the models in a list of records.
 func writesText(t *testing.T, path string) bool {
 	t.Helper()
-	var list []struct{ Greedy []int }
+	var list []struct{ Greedy, Caption []int }
 	if err := zoo.Unzip(path, func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range list {
-		if len(r.Greedy) > 0 {
+		if len(r.Greedy)+len(r.Caption) > 0 {
 			return true
 		}
 	}

@@ -24,6 +24,10 @@ type ggufFamily struct {
 	// model is what transformers calls the type, "" for arch; experts is set where it has experts, which say more than one arch does.
 	model   string
 	experts bool
+	// anyExperts is set where experts or none make no other family; own reads all that the file says, in place of what decoders
+	// have.
+	anyExperts bool
+	own        func(g *ggufModel)
 	// layerNorm is the entry of the norms' epsilon where they are not by the root of the mean.
 	layerNorm string
 	// outside and inside are names of modules, as pairs: of those that are there once, and of those of a block, which is at
@@ -66,7 +70,9 @@ var sandwichedInside = strings.NewReplacer(
 	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
 )
 
-var ggufFamilies = []ggufFamily{
+var ggufFamilies = slices.Concat(decoderFiles, hybrids)
+
+var decoderFiles = []ggufFamily{
 	{arch: "llama", class: "LlamaForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},
 	{arch: "qwen2", class: "Qwen2ForCausalLM", outside: llamaOutside, inside: llamaInside},
 	{arch: "qwen3", class: "Qwen3ForCausalLM", outside: llamaOutside, inside: llamaInside},
@@ -184,7 +190,7 @@ func (g *ggufModel) read() error {
 	arch, _ := g.ckpt.Metadata["general.architecture"].(string)
 	experts, _ := loader.GGUFInteger(g.ckpt.Metadata, arch+".expert_count")
 	of := func(f ggufFamily) bool { return f.arch == arch }
-	i := slices.IndexFunc(ggufFamilies, func(f ggufFamily) bool { return of(f) && f.experts == (experts > 0) })
+	i := slices.IndexFunc(ggufFamilies, func(f ggufFamily) bool { return of(f) && (f.anyExperts || f.experts == (experts > 0)) })
 	if i < 0 && slices.ContainsFunc(ggufFamilies, of) {
 		return &UnsupportedError{What: fmt.Sprintf("a GGUF file of the architecture %.60q with %d experts", arch, experts)}
 	}
@@ -215,6 +221,10 @@ func (g *ggufModel) read() error {
 		g.number("layer_norm_epsilon", "attention.layer_norm_epsilon")
 		return g.err
 	}
+	if g.family.own != nil {
+		g.family.own(g)
+		return g.err
+	}
 	g.decoder()
 	if g.family.config != nil && g.err == nil {
 		g.family.config(g)
@@ -225,7 +235,12 @@ func (g *ggufModel) read() error {
 // decoder reads what llama and its relatives have.
 func (g *ggufModel) decoder() {
 	g.sizes("hidden_size", "embedding_length", "num_hidden_layers", "block_count", "num_attention_heads", "attention.head_count",
-		"max_position_embeddings", "context_length", "intermediate_size", "feed_forward_length")
+		"max_position_embeddings", "context_length")
+	inner, ok := g.largest("feed_forward_length")
+	if !ok {
+		g.fail("it does not say %s.feed_forward_length", g.family.arch)
+	}
+	g.set("intermediate_size", inner)
 	if g.family.layerNorm != "" {
 		g.number(g.family.layerNorm, "attention.layer_norm_epsilon")
 	} else {
@@ -237,7 +252,7 @@ func (g *ggufModel) decoder() {
 		g.fail("attention.head_count is %d", heads)
 		return
 	}
-	keys, ok := g.integer("attention.head_count_kv")
+	keys, ok := g.largest("attention.head_count_kv")
 	if !ok {
 		keys = heads
 	}
@@ -498,12 +513,18 @@ func (g *ggufModel) weights() []tensor.Weight {
 			continue
 		}
 		if m := ggufBlock.FindStringSubmatch(w.Name); m != nil {
+			w = arranged(w, m[2])
 			w.Name = cmp.Or(g.family.blocks, "model.layers.") + m[1] + "." + g.family.inside.Replace(m[2])
 			if shape := w.Layout.Shape; slices.Contains(g.family.transposed, m[2]) && len(shape) == 2 {
 				w.Layout = tensor.Layout{Shape: tensor.Shape{shape[1], shape[0]}, Strides: []int{1, shape[1]}}
 			}
 		} else {
-			w.Name = g.family.outside.Replace(w.Name)
+			name := g.family.outside.Replace(w.Name)
+			if g.family.arch == "gemma3n" && len(w.Layout.Shape) == 3 {
+				all = append(all, apart(w, name)...)
+				continue
+			}
+			w.Name = name
 		}
 		all = append(all, w)
 	}

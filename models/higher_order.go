@@ -7,7 +7,8 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -70,7 +71,7 @@ func (b *programBuilder) castArguments(target string, args map[string]any) error
 		return nil
 	}
 	for name, v := range args {
-		r, ok := v.(*aten.Ref)
+		r, ok := v.(*cells.Ref)
 		if !ok || r.DType() != tensor.Float32 && r.DType() != tensor.Float16 && r.DType() != tensor.BFloat16 {
 			continue
 		}
@@ -101,8 +102,8 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		}
 		return b.inline(other, inputs)
 	}
-	pred, ok := args.positional[0].(*aten.Ref)
-	if !ok || pred.IsCounted() || pred.DType() != tensor.Bool || aten.NumElements(pred.Shape()) != 1 {
+	pred, ok := args.positional[0].(*cells.Ref)
+	if !ok || pred.IsCounted() || pred.DType() != tensor.Bool || cells.NumElements(pred.Shape()) != 1 {
 		return nil, fmt.Errorf("the predicate is not one bool")
 	}
 	pred, err := b.Reshape(pred, tensor.Shape{})
@@ -123,8 +124,8 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 	}
 	results := make([]any, len(yes))
 	for i := range yes {
-		a, ok1 := yes[i].(*aten.Ref)
-		c, ok2 := no[i].(*aten.Ref)
+		a, ok1 := yes[i].(*cells.Ref)
+		c, ok2 := no[i].(*cells.Ref)
 		switch {
 		case !ok1 && !ok2 && sameScalar(yes[i], no[i]):
 			results[i] = yes[i]
@@ -136,7 +137,7 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 			return nil, b.Unsupported("a conditional whose result %d is %v %v or %v %v", i, a.DType(), a.Shape(), c.DType(), c.Shape())
 		default:
 			chosen, err := b.Emit1("choose", nil, predicate, b.Read(a), b.Read(c))
-			if err == nil && aten.IsComplex(a.DType()) {
+			if err == nil && cells.IsComplex(a.DType()) {
 				chosen, err = b.OfPairs(chosen)
 			}
 			if err != nil {
@@ -162,8 +163,8 @@ func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any
 	outer := b.Guard
 	b.Guard = append(slices.Clip(outer), guard)
 	defer func() { b.Guard = outer }()
-	given := aten.Refs(args)
-	before := make([]aten.Cell, len(given))
+	given := call.Refs(args)
+	before := make([]cells.Cell, len(given))
 	for i, r := range given {
 		if r != nil {
 			before[i] = *r.Memory()
@@ -186,7 +187,7 @@ func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any
 func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
 	var flat []any
 	for _, a := range args {
-		if refs, ok := a.([]*aten.Ref); ok {
+		if refs, ok := a.([]*cells.Ref); ok {
 			for _, r := range refs {
 				flat = append(flat, r)
 			}
@@ -198,7 +199,7 @@ func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
 		return nil, fmt.Errorf("%d arguments for a graph of %d inputs", len(flat), len(g.Inputs))
 	}
 	s := &scope{
-		graph: g, values: make(map[string]any), names: make(map[*aten.Ref]string), path: b.Path, source: b.Source,
+		graph: g, values: make(map[string]any), names: make(map[*cells.Ref]string), path: b.Path, source: b.Source,
 	}
 	for i, in := range g.Inputs {
 		s.set(in.Name, flat[i])
@@ -215,7 +216,7 @@ func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if refs, ok := v.([]*aten.Ref); ok {
+		if refs, ok := v.([]*cells.Ref); ok {
 			for _, r := range refs {
 				results = append(results, r)
 			}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/models/torchvision"
 	"github.com/optimem/optimem/tensor"
 )
@@ -166,7 +166,7 @@ func floatOfParams(root *layers.Module) tensor.DType {
 	found := tensor.Invalid
 	root.Walk(func(_ string, m *layers.Module) {
 		for _, p := range m.Params {
-			if found == tensor.Invalid && !p.None && aten.IsFloat(p.DType) {
+			if found == tensor.Invalid && !p.None && cells.IsFloat(p.DType) {
 				found = p.DType
 			}
 		}

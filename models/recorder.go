@@ -10,6 +10,8 @@ import (
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/models/torchscript"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -20,23 +22,23 @@ import (
 type recorder struct {
 	*programBuilder
 	// wide holds weights in the dtype that their module declares, where the checkpoint has another.
-	wide map[string]*aten.Ref
+	wide map[string]*cells.Ref
 	// rename maps the names of the model to those of the checkpoint's weights; nil where they are the same.
 	rename func(name string) string
 	// adapted are the weights of adapters, by their names in the model.
 	adapted map[string]tensor.Weight
 	// site is what calls tell the builder of their place.
-	site aten.Site
+	site call.Site
 }
 
 func newRecorder(ckpt *loader.Checkpoint, ops *graph.Registry) *recorder {
 	return &recorder{
 		programBuilder: &programBuilder{
-			Builder:  &aten.Builder{Graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, Ops: ops},
+			Builder:  &cells.Builder{Graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, Ops: ops},
 			ckpt:     ckpt,
-			storages: make(map[storage.Extent]*aten.Cell),
+			storages: make(map[storage.Extent]*cells.Cell),
 		},
-		wide: make(map[string]*aten.Ref),
+		wide: make(map[string]*cells.Ref),
 	}
 }
 
@@ -107,7 +109,7 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 func (r *recorder) inward(v any) (any, error) {
 	switch v := v.(type) {
 	case []layers.Tensor:
-		refs := make([]*aten.Ref, len(v))
+		refs := make([]*cells.Ref, len(v))
 		for i, t := range v {
 			if t == nil {
 				continue
@@ -125,15 +127,15 @@ func (r *recorder) inward(v any) (any, error) {
 }
 
 // whole returns a tensor of a trace as one of the builder: what a mask selects with a count of its rows.
-func (r *recorder) whole(t layers.Tensor) (*aten.Ref, error) {
-	if s, ok := t.(*aten.Selection); ok {
+func (r *recorder) whole(t layers.Tensor) (*cells.Ref, error) {
+	if s, ok := t.(*cells.Selection); ok {
 		return s.Made(r.Builder)
 	}
-	return t.(*aten.Ref), nil
+	return t.(*cells.Ref), nil
 }
 
 func outward(v any) any {
-	if refs, ok := v.([]*aten.Ref); ok {
+	if refs, ok := v.([]*cells.Ref); ok {
 		list := make([]layers.Tensor, len(refs))
 		for i, r := range refs {
 			if r != nil {
@@ -148,7 +150,7 @@ func outward(v any) any {
 // Weight implements layers.Recorder. A checkpoint may hold a weight in another float type than its module declares, as
 // half-precision ones do; load_state_dict copies such a weight into the module's dtype, and so does this.
 func (r *recorder) Weight(name string, dtype tensor.DType) (layers.Tensor, error) {
-	var w *aten.Ref
+	var w *cells.Ref
 	if own, ok := r.adapted[name]; ok {
 		w = r.stored(own)
 	} else {
@@ -177,10 +179,10 @@ func (r *recorder) Weight(name string, dtype tensor.DType) (layers.Tensor, error
 // Constant implements layers.Recorder.
 func (r *recorder) Constant(t *tensor.Tensor) (layers.Tensor, error) {
 	t = t.Contiguous()
-	if aten.IsComplex(t.DType) {
+	if cells.IsComplex(t.DType) {
 		shape := append(slices.Clone(t.Layout.Shape), 2)
 		return r.OfPairs(r.Own(r.Graph.AddConst(&tensor.Tensor{
-			DType: aten.PartOf(t.DType), Layout: tensor.Contiguous(shape...), Data: t.Data,
+			DType: cells.PartOf(t.DType), Layout: tensor.Contiguous(shape...), Data: t.Data,
 		})))
 	}
 	return r.Own(r.Graph.AddConst(t)), nil
@@ -191,7 +193,7 @@ func (r *recorder) Enter(path string) { r.Path = path }
 
 // Leave implements layers.Recorder.
 func (r *recorder) Leave(path string, result any) {
-	if x, ok := result.(*aten.Ref); ok && !x.IsCounted() {
+	if x, ok := result.(*cells.Ref); ok && !x.IsCounted() {
 		r.Graph.Modules[path] = r.Read(x)
 	}
 }
@@ -204,9 +206,9 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 	add := func(key string, v any) {
 		switch v := v.(type) {
 		case nil:
-		case *aten.Ref:
+		case *cells.Ref:
 			in = append(in, r.Read(v))
-		case []*aten.Ref:
+		case []*cells.Ref:
 			for _, x := range v {
 				in = append(in, r.Read(x))
 			}
@@ -216,8 +218,8 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 		}
 	}
 	all := slices.AppendSeq(slices.Clone(args), maps.Values(named))
-	if slices.ContainsFunc(all, aten.IsSelection) || slices.ContainsFunc(aten.Refs(all), (*aten.Ref).IsCounted) {
-		return nil, r.Unsupported("of a tensor whose size depends on data: %s", aten.SizeOfData)
+	if slices.ContainsFunc(all, cells.IsSelection) || slices.ContainsFunc(call.Refs(all), (*cells.Ref).IsCounted) {
+		return nil, r.Unsupported("of a tensor whose size depends on data: %s", cells.SizeOfData)
 	}
 	for i, v := range args {
 		add(fmt.Sprintf("arg%d", i), v)

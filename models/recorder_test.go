@@ -6,7 +6,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -39,10 +39,10 @@ func TestInPlaceViews(t *testing.T) {
 			t.Fatalf("%s: %v", step.op, err)
 		}
 		if out[0] != any(x) || !x.Shape().Equal(step.want) {
-			t.Errorf("%s leaves %v and gives %v, want %v", step.op, x.Shape(), out[0].(*aten.Ref).Shape(), step.want)
+			t.Errorf("%s leaves %v and gives %v, want %v", step.op, x.Shape(), out[0].(*cells.Ref).Shape(), step.want)
 		}
 	}
-	if shape := other[0].(*aten.Ref).Shape(); !shape.Equal(tensor.Shape{1, 2, 3}) {
+	if shape := other[0].(*cells.Ref).Shape(); !shape.Equal(tensor.Shape{1, 2, 3}) {
 		t.Errorf("another view became %v", shape)
 	}
 }
@@ -59,7 +59,7 @@ func TestFlagsAreNumbers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := out[0].(*aten.Ref).Shape(); !got.Equal(want) {
+		if got := out[0].(*cells.Ref).Shape(); !got.Equal(want) {
 			t.Errorf("unsqueeze(x, %t) is %v, want %v", flag, got, want)
 		}
 	}

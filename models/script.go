@@ -14,6 +14,8 @@ import (
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/script"
 	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/models/torchscript"
 	"github.com/optimem/optimem/tensor"
 )
@@ -33,9 +35,9 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	states := newScriptStates()
 	m.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		evaluate := func(before torchscript.Attributes) (*scriptRecorder, *torchscript.Result, error) {
-			r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*aten.Cell]graph.ValueID),
+			r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cells.Cell]graph.ValueID),
 				contents: make(map[graph.ValueID][]byte), states: states}
-			r.Ctx, r.site = ctx, aten.Site{Selects: true}
+			r.Ctx, r.site = ctx, call.Site{Selects: true}
 			tensors, err := r.bind(sig.Ports, c.Inputs)
 			if err != nil {
 				return nil, nil, err
@@ -95,7 +97,7 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 func (r *scriptRecorder) numbers(ports []Port, tensors []layers.Tensor, numbers Numbers) ([]any, error) {
 	args := make([]any, len(ports))
 	for i, p := range ports {
-		x, given := tensors[i].(*aten.Ref)
+		x, given := tensors[i].(*cells.Ref)
 		switch {
 		case !given:
 		case p.Number:
@@ -202,7 +204,7 @@ func opTarget(op string) string { return "torch.ops." + strings.Replace(op, "::"
 type scriptRecorder struct {
 	*recorder
 	// folded holds the constants of the checkpoint that were read, and the values that they had.
-	folded map[*aten.Cell]graph.ValueID
+	folded map[*cells.Cell]graph.ValueID
 	// contents are their bytes.
 	contents map[graph.ValueID][]byte
 	// states are those of the program, keeps the ones of them that the graph has.
@@ -214,15 +216,15 @@ type scriptRecorder struct {
 func (r *scriptRecorder) At(source string) { r.Source = source }
 
 // Layout implements torchscript.Recorder.
-func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*aten.Ref).Layout() }
+func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*cells.Ref).Layout() }
 
 // Counted implements torchscript.Recorder.
 func (r *scriptRecorder) Counted(t layers.Tensor) (int, any, error) {
-	if s, ok := t.(*aten.Selection); ok {
+	if s, ok := t.(*cells.Selection); ok {
 		n, err := s.Count(r.Builder)
 		return s.RowDim(), n, err
 	}
-	x := t.(*aten.Ref)
+	x := t.(*cells.Ref)
 	d := x.RowDim()
 	if d < 0 {
 		return -1, nil, nil
@@ -234,7 +236,7 @@ func (r *scriptRecorder) Counted(t layers.Tensor) (int, any, error) {
 // CountOf implements torchscript.Recorder.
 func (r *scriptRecorder) CountOf(operator string, args []any) (v any, ok bool, err error) {
 	_, name, _ := strings.Cut(operator, "::")
-	if holds, certain := aten.CompareCount(name, args); certain {
+	if holds, certain := cells.CompareCount(name, args); certain {
 		return holds, true, nil
 	}
 	if name == "min" {
@@ -248,7 +250,7 @@ func (r *scriptRecorder) CountOf(operator string, args []any) (v any, ok bool, e
 
 // EmptyWith implements torchscript.Recorder.
 func (r *scriptRecorder) EmptyWith(t layers.Tensor, number any) int {
-	n, ok := number.(*aten.Count)
+	n, ok := number.(*cells.Count)
 	if !ok {
 		return -1
 	}
@@ -261,7 +263,7 @@ func (r *scriptRecorder) EmptyWith(t layers.Tensor, number any) int {
 
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
-	if x, ok := t.(*aten.Ref); !ok || x.IsCounted() || aten.IsSelection(other) {
+	if x, ok := t.(*cells.Ref); !ok || x.IsCounted() || cells.IsSelection(other) {
 		return true // only a run has as much of it as there is
 	}
 	depends := make(map[graph.ValueID]bool)
@@ -273,7 +275,7 @@ func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
 			depends[w.origin] = true
 		}
 	}
-	if x, ok := other.(*aten.Ref); ok {
+	if x, ok := other.(*cells.Ref); ok {
 		depends[x.Memory().Value()] = true
 	}
 	for _, op := range r.Graph.Ops {
@@ -283,7 +285,7 @@ func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
 			}
 		}
 	}
-	return depends[t.(*aten.Ref).Memory().Value()]
+	return depends[t.(*cells.Ref).Memory().Value()]
 }
 
 // maxKnownElements is the size of the constants that are read while a graph is built: sizes and short lists of them.
@@ -292,7 +294,7 @@ const maxKnownElements = 1 << 12
 // Known implements torchscript.Recorder: constants are known, those that the checkpoint holds as such included.
 // Parameters and buffers are not, because a state dict may replace them, or the program itself.
 func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
-	x, ok := t.(*aten.Ref)
+	x, ok := t.(*cells.Ref)
 	if !ok || x.IsCounted() {
 		return nil, nil
 	}

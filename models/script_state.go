@@ -10,7 +10,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/models/torchscript"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -145,13 +145,13 @@ func (r *scriptRecorder) Kept(k torchscript.Kept) (layers.Tensor, error) {
 
 // update makes tensors of the module what the program set them to, all at once: one may become what another was.
 func (r *scriptRecorder) update(updates []torchscript.Update) error {
-	was := make([]*aten.Ref, len(updates))
+	was := make([]*cells.Ref, len(updates))
 	for i, u := range updates {
-		x, ok := u.Value.(*aten.Ref)
+		x, ok := u.Value.(*cells.Ref)
 		if !ok || x.IsCounted() {
-			return &UnsupportedError{What: fmt.Sprintf("buffer %s: %s", u.Weight, aten.SizeOfData)}
+			return &UnsupportedError{What: fmt.Sprintf("buffer %s: %s", u.Weight, cells.SizeOfData)}
 		}
-		was[i] = aten.Snapshot(x)
+		was[i] = cells.Snapshot(x)
 	}
 	for i, u := range updates {
 		name := u.Weight
@@ -166,10 +166,10 @@ func (r *scriptRecorder) update(updates []torchscript.Update) error {
 		if err != nil {
 			return err
 		}
-		if aten.NumElements(w.Shape()) == 0 {
+		if cells.NumElements(w.Shape()) == 0 {
 			continue
 		}
-		if err := r.Write(w.(*aten.Ref), was[i]); err != nil {
+		if err := r.Write(w.(*cells.Ref), was[i]); err != nil {
 			return fmt.Errorf("state %s: %w", name, err)
 		}
 	}

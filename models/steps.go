@@ -9,7 +9,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/models/lora"
 	"github.com/optimem/optimem/tensor"
 )
@@ -265,6 +265,8 @@ type stepRecorder struct {
 	lengths layers.Tensor
 	// sourceAt and sourceBlocks say where the rows' sources lie, of a model that reads some.
 	sourceAt, sourceBlocks layers.Tensor
+	// written are the caches of keys and values that modules write to, by their paths.
+	written map[string][]graph.Operand
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -272,9 +274,9 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 	args := make([]any, len(ports))
 	for i, p := range ports {
 		x, name := layers.Tensor(nil), p.Name
-		if r.sourceAt != nil { // others are the source's
+		if r.sourceAt != nil {
 			var written bool
-			if name, written = strings.CutPrefix(name, "decoder_"); !written {
+			if name, written = strings.CutPrefix(name, "decoder_"); !written && ports[0].DType == tensor.Int64 { // another text's
 				continue
 			}
 		}
@@ -338,12 +340,12 @@ func (r *stepRecorder) Recur(path, op string, in []layers.Tensor) (layers.Tensor
 	operands, shapes := make([]graph.Operand, len(in)), make([]tensor.Shape, len(in))
 	for i, x := range in {
 		if operands[i] = graph.Absent; x != nil {
-			operands[i], shapes[i] = r.Read(x.(*aten.Ref)), x.Shape()
+			operands[i], shapes[i] = r.Read(x.(*cells.Ref)), x.Shape()
 		}
 	}
 	shape := append(tensor.Shape{r.options.States}, graph.StateShape(graph.Kind(op), shapes)...)
 	cache := r.Graph.AddCache(path+".state", tensor.Float32, shape)
-	operands = append(operands, r.Graph.Whole(cache), r.Read(r.states.(*aten.Ref)))
+	operands = append(operands, r.Graph.Whole(cache), r.Read(r.states.(*cells.Ref)))
 	return r.Emit1(graph.Kind(op), nil, operands...)
 }
 
@@ -358,7 +360,16 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 	}
 	var in []graph.Operand
 	var caches []graph.Operand
+	if k == nil {
+		if caches = r.written[path]; caches == nil {
+			return nil, fmt.Errorf("what %s remembers is seen before it does", path)
+		}
+	}
 	for i, x := range []layers.Tensor{q, k, v} {
+		if x == nil { // what the module wrote is there
+			in = append(in, graph.Absent)
+			continue
+		}
 		ref, err := r.rowsOf(x)
 		if err != nil {
 			return nil, err
@@ -369,7 +380,11 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		}
 		caches = append(caches, r.cache(r.options, path, i == 2, blocks, ref.Shape()[1:]))
 	}
-	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(tables.(*aten.Ref)))
+	if r.written == nil {
+		r.written = make(map[string][]graph.Operand)
+	}
+	r.written[path] = caches
+	in = append(append(in, caches...), r.Read(r.positions.(*cells.Ref)), r.Read(tables.(*cells.Ref)))
 	return r.attend(in, a)
 }
 
@@ -382,7 +397,7 @@ func (r *stepRecorder) attend(in []graph.Operand, a layers.Attention) (layers.Te
 		for len(in) < 7+i {
 			in = append(in, graph.Absent)
 		}
-		in = append(in, r.Read(x.(*aten.Ref)))
+		in = append(in, r.Read(x.(*cells.Ref)))
 	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window, "chunk": a.Chunk}, in...)
 	if err != nil {
@@ -393,7 +408,7 @@ func (r *stepRecorder) attend(in []graph.Operand, a layers.Attention) (layers.Te
 }
 
 // rowsOf returns [1 heads rows size] as [rows heads size].
-func (r *recorder) rowsOf(x layers.Tensor) (*aten.Ref, error) {
+func (r *recorder) rowsOf(x layers.Tensor) (*cells.Ref, error) {
 	s := x.Shape()
 	if len(s) != 4 || s[0] != 1 {
 		return nil, fmt.Errorf("%v where [1 heads rows size] is wanted", s)
@@ -405,7 +420,7 @@ func (r *recorder) rowsOf(x layers.Tensor) (*aten.Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out[0].(*aten.Ref), nil
+	return out[0].(*cells.Ref), nil
 }
 
 // cache returns the cache of keys, or of values, of the module at path: of rows of [heads size] in so many blocks.
@@ -448,7 +463,7 @@ func (r *stepRecorder) choose(adapter int, with, without layers.Tensor) (layers.
 func (r *stepRecorder) give(result any) error {
 	fields, _ := result.(layers.Fields)
 	for _, f := range fields {
-		x, ok := f.Value.(*aten.Ref)
+		x, ok := f.Value.(*cells.Ref)
 		if !ok || x.IsCounted() || f.Name != StepLogits || len(x.Shape()) != 3 {
 			continue
 		}

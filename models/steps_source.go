@@ -5,7 +5,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -17,8 +17,8 @@ import (
 // others.
 func (m *Model) Source() int { return m.source }
 
-// Sound returns the port of the features that a model reads in the place of a text, with their shape; false of one that
-// reads no sound.
+// Sound returns the port of the features that a model reads in the place of a text, with their shape: of a sound, or the pixels of
+// a picture. It is false of one that reads neither.
 func (m *Model) Sound() (Port, bool) {
 	if m.sound == nil {
 		return Port{}, false
@@ -121,7 +121,7 @@ func (r *sourceRecorder) Keep(path string, k, v layers.Tensor) error {
 		r.Read(keys), r.Read(keys), r.Read(values),
 		r.cache(r.options, path, false, r.options.SourceBlocks, keys.Shape()[1:]),
 		r.cache(r.options, path, true, r.options.SourceBlocks, values.Shape()[1:]),
-		r.Read(r.at.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)),
+		r.Read(r.at.(*cells.Ref)), r.Read(r.blocks.(*cells.Ref)),
 	}
 	_, err = r.Emit1("attend", graph.Attrs{"scale": 1.0, "window": 1}, in...)
 	return err
@@ -146,6 +146,6 @@ func (r *stepRecorder) Recall(path string, q layers.Tensor, a layers.Attention) 
 	row := rows.Shape()[1:]
 	return r.attend([]graph.Operand{
 		r.Read(rows), graph.Absent, graph.Absent, r.cache(r.options, path, false, r.options.SourceBlocks, row),
-		r.cache(r.options, path, true, r.options.SourceBlocks, row), r.Read(r.sourceAt.(*aten.Ref)), r.Read(r.sourceBlocks.(*aten.Ref)),
+		r.cache(r.options, path, true, r.options.SourceBlocks, row), r.Read(r.sourceAt.(*cells.Ref)), r.Read(r.sourceBlocks.(*cells.Ref)),
 	}, a)
 }

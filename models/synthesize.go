@@ -11,7 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -33,7 +33,7 @@ func Synthesize(a *layers.Architecture, seed uint64, dtype tensor.DType) ([]load
 			}
 			name := layers.Join(path, p.Name)
 			d := loader.TensorData{Name: name, DType: p.DType, Shape: p.Shape}
-			if aten.IsFloat(p.DType) {
+			if cells.IsFloat(p.DType) {
 				d.DType = dtype
 			}
 			n, sizeErr := p.Shape.NumElements()
@@ -48,7 +48,7 @@ func Synthesize(a *layers.Architecture, seed uint64, dtype tensor.DType) ([]load
 				d.ReadAt = tied
 			case p.Init != nil:
 				d.ReadAt = contents(p.Init, d.DType)
-			case !aten.IsFloat(p.DType):
+			case !cells.IsFloat(p.DType):
 				d.ReadAt = zeros
 			default:
 				offset, scale := spread(m, p, reaching[name])

@@ -37,6 +37,9 @@ type Options struct {
 	Threads int
 	// Progress, where it is not nil, is told of the bytes of files of weights as they are done, [Bytes] in all.
 	Progress func(nBytes int64)
+	// Resume has [Write] go on where an earlier one with it ended, or was ended, and leave what it has done where it ends
+	// early: in "."+NAME+".partial" beside NAME. Only one may write there at a time.
+	Resume bool
 }
 
 // A File is what became of a file.
@@ -140,8 +143,8 @@ func Bytes(path string) (int64, error) {
 }
 
 // Write makes a packed copy of a file, or of a folder with all that is in it. to must not exist; it is written under
-// another name beside it and renamed once all is on the disk: when Write fails or ctx is done, nothing is left. Each
-// block is read back from what was encoded and compared with the original.
+// another name beside it and renamed once all is on the disk: when Write fails or ctx is done, nothing is left, unless
+// [Options.Resume] says so. Each block is read back from what was encoded and compared with the original.
 func Write(ctx context.Context, from, to string, o Options) (*Report, error) {
 	return copyAll(
 		ctx, from, to, o,
@@ -151,6 +154,7 @@ func Write(ctx context.Context, from, to string, o Options) (*Report, error) {
 
 // Restore makes the original of a packed file or folder, in the same way. Files that are not packed are copied.
 func Restore(ctx context.Context, from, to string, o Options) (*Report, error) {
+	o.Resume = false
 	return copyAll(
 		ctx, from, to, o,
 		func(ctx context.Context, f *file, to *os.File) (File, error) { return restoreFile(ctx, f, to, o) },
@@ -191,13 +195,19 @@ func copyAll(
 	const most = 100 // bytes of the name: a long one leaves no room for what is added
 	short := strings.ToValidUTF8(name[:min(len(name), most)], "")
 	temporary := filepath.Join(parent, fmt.Sprintf(".%s.%s.tmp", short, rand.Text()[:8]))
+	if o.Resume {
+		temporary = filepath.Join(parent, fmt.Sprintf(".%s.partial", short))
+	}
 	defer func() {
-		if err != nil {
-			report, err = nil, errors.Join(err, os.RemoveAll(temporary))
+		if err == nil {
+			return
+		}
+		if report = nil; !o.Resume {
+			err = errors.Join(err, os.RemoveAll(temporary))
 		}
 	}()
 	if isFolder {
-		if err := os.Mkdir(temporary, 0o777); err != nil {
+		if err := os.Mkdir(temporary, 0o777); err != nil && !(o.Resume && errors.Is(err, fs.ErrExist)) {
 			return nil, err
 		}
 	}
@@ -210,7 +220,12 @@ func copyAll(
 				return nil, err
 			}
 		}
-		if err := report.add(ctx, f, into, weights); err != nil {
+		if err := report.add(ctx, f, into, o, weights); err != nil {
+			return nil, err
+		}
+	}
+	if o.Resume && isFolder {
+		if err := removeOthers(temporary, files); err != nil {
 			return nil, err
 		}
 	}
@@ -233,6 +248,32 @@ func mayFinish(ctx context.Context, to string) error {
 	return CheckNew(to)
 }
 
+// removeOthers removes what an earlier Write left of files that are not there any more.
+func removeOthers(folder string, files []file) error {
+	return filepath.WalkDir(folder, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(folder, at)
+		if err != nil || slices.ContainsFunc(files, func(f file) bool { return f.name == filepath.ToSlash(name) }) {
+			return err
+		}
+		return os.Remove(at)
+	})
+}
+
+// create opens a new file, or one that an earlier Write left.
+func create(name string, resume bool) (*os.File, error) {
+	info, err := os.Lstat(name)
+	if !resume || err != nil {
+		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w: no regular file", name, loader.ErrUnsupported)
+	}
+	return os.OpenFile(name, os.O_RDWR, 0o666)
+}
+
 // syncFolder brings a folder's names to the disk, where the system does so.
 func syncFolder(name string) {
 	if folder, err := os.Open(name); err == nil {
@@ -243,15 +284,18 @@ func syncFolder(name string) {
 
 // add writes the copy of a file.
 func (r *Report) add(
-	ctx context.Context, f *file, into string, weights func(context.Context, *file, *os.File) (File, error),
+	ctx context.Context, f *file, into string, o Options, weights func(context.Context, *file, *os.File) (File, error),
 ) (err error) {
-	out, err := os.OpenFile(into, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	out, err := create(into, o.Resume)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	if !f.weights {
 		r.Copied++
+		if err := out.Truncate(0); err != nil {
+			return err
+		}
 		if err := copyFile(ctx, f.path, out, nil); err != nil {
 			return err
 		}
@@ -284,18 +328,23 @@ func packFile(ctx context.Context, f *file, to *os.File, o Options) (File, error
 	}
 	if is {
 		made.Stats = packed.Stats{Bytes: source.Size(), PackedBytes: source.Size(), AsIsBytes: source.Size()}
+		if err := to.Truncate(0); err != nil {
+			return made, err
+		}
 		return made, copyFile(ctx, f.path, to, o.Progress)
 	}
-	if made.Stats, err = packed.Write(
-		ctx, source, to, packed.Options{Threads: o.Threads, Progress: o.Progress},
-	); err != nil {
+	options := packed.Options{Threads: o.Threads, Progress: o.Progress}
+	if o.Resume {
+		options.Begun = to
+	}
+	if made.Stats, err = packed.Write(ctx, source, to, options); err != nil {
 		return made, err
 	}
 	if err := source.Unchanged(); err != nil {
 		return made, err
 	}
 	if made.Packed = made.Gains(); made.Packed {
-		return made, nil
+		return made, to.Truncate(made.PackedBytes)
 	}
 	made.PackedBytes, made.AsIsBytes = made.Bytes, made.Bytes
 	made.BFloat16Bytes, made.Float16Bytes, made.Float32Bytes = 0, 0, 0

@@ -34,14 +34,12 @@ type HeldCache struct {
 func (g *Pager) Inventory() Inventory {
 	x := Inventory{
 		Held: g.Held(), Weights: g.held,
-		StagingBytes: hostBytes(g.staging), SwapBytes: hostBytes(g.swaps), RowBytes: hostBytes(g.rowsMemory),
+		StagingBytes: hostBytes(g.staging) + hostBytes(g.transferMemory), SwapBytes: hostBytes(g.swaps), RowBytes: hostBytes(g.rowsMemory),
 	}
 	if g.file != nil {
 		x.FileBytes = g.file.Bytes()
 	}
-	if g.copies != nil {
-		x.CopyBytes = hostBytes(g.copies.buf)
-	}
+	x.CopyBytes = g.copies.bytes()
 	for _, p := range g.programs.All() {
 		if p.consts != nil {
 			x.Constants = append(x.Constants, p.plan)

@@ -195,7 +195,7 @@ func (x *calls) touched(instance int) bool {
 	return false
 }
 
-var emu = plan.Target{Name: "emu", AlignBytes: 256}
+var emu = plan.Target{Name: "emu", AlignBytes: 256, Pins: true}
 
 // lateOptions are plans that take every way to a device with memory of its own, where it may take so much of the host's.
 func lateOptions(t testing.TB, l *graph.Lowered, host *cpu.Device, hostBytes int64) map[string]*plan.Plan {

@@ -44,6 +44,7 @@ func (g *Pager) newDirect(p *plan.Plan, stays [][]plan.Span) (*fetch.Direct, err
 	to := fetch.DeviceMemory{Slot: func(group *plan.Group) []byte {
 		return host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
 	}}
+	to.Decoded = func(group *plan.Group) []plan.Span { return g.decodedSpans(p, group) }
 	if stays != nil {
 		to.Fixed = host.HostBytes(device.Region{Memory: g.fixed, Bytes: p.Fixed.Bytes})
 	}
@@ -54,7 +55,7 @@ func (g *Pager) newDirect(p *plan.Plan, stays [][]plan.Span) (*fetch.Direct, err
 func (g *Pager) fetching() fetch.Options {
 	return fetch.Options{
 		Readers: g.opts.Readers, Read: &g.stats.readBytes, Loads: g.loads,
-		PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay,
+		PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay, Copiers: g.opts.copiers,
 	}
 }
 
@@ -84,15 +85,23 @@ func (g *Pager) bringFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	read, err := g.readFixed(ctx, p)
 	if err == nil {
 		var more int64
+		more, err = g.readStored(ctx, p.Fixed.Stored)
+		read += more
+	}
+	if err == nil {
+		var more int64
 		more, err = g.packFixed(ctx, p, p.Fixed.Packings)
 		read += more
 	}
-	return read, unchanged(p.Fixed.Spans, p.Fixed.Packings, err)
+	return read, unchanged(p.Fixed.Spans, p.Fixed.Packings, p.Fixed.Stored, err)
 }
 
 // unchanged asks the sources of what was read whether they have changed, and returns that with err.
-func unchanged(list []plan.Span, packings []plan.Packing, err error) error {
+func unchanged(list []plan.Span, packings []plan.Packing, stored []plan.Stored, err error) error {
 	all := slices.Clip(list)
+	for _, s := range stored {
+		all = append(all, plan.Span{Extent: s.Extent})
+	}
 	for k := range packings {
 		all = append(all, packings[k].Spans...)
 	}

@@ -103,6 +103,15 @@ func (g *Pager) bringMissing(ctx context.Context, p *plan.Plan, keep *plan.Keepi
 	}
 	requests, read := requestsOf(host, g.fixed, keep.Missing)
 	err = storage.Read(ctx, g.opts.Readers, requests...)
+	stored := make([]plan.Stored, len(keep.Stored))
+	for i, k := range keep.Stored {
+		stored[i] = p.Fixed.Stored[k]
+	}
+	if err == nil {
+		var more int64
+		more, err = g.readStored(ctx, stored)
+		read += more
+	}
 	packings := make([]plan.Packing, len(keep.Packings))
 	for i, k := range keep.Packings {
 		packings[i] = p.Fixed.Packings[k]
@@ -112,7 +121,7 @@ func (g *Pager) bringMissing(ctx context.Context, p *plan.Plan, keep *plan.Keepi
 		more, err = g.packFixed(ctx, p, packings)
 		read += more
 	}
-	if err = unchanged(keep.Missing, packings, err); err != nil {
+	if err = unchanged(keep.Missing, packings, stored, err); err != nil {
 		return located(readError(p, err), "", "load")
 	}
 	g.stats.ReadBytes += read

@@ -58,8 +58,9 @@ type Options struct {
 	// SwapFolder is where the file lies in which activations wait if a plan for a device whose memory is the host's wants
 	// one. It is needed for such plans alone.
 	SwapFolder string
-	// pieceBytes and queuesPay are those of fetch.Options.
+	// pieceBytes, queuesPay and copiers are those of fetch.Options.
 	pieceBytes, queuesPay int64
+	copiers               int
 }
 
 // A Kind says what an event is about.
@@ -194,6 +195,9 @@ type Pager struct {
 	// staging and copies are the host memory through which a device that files cannot be read into is filled, swaps that
 	// in which activations wait.
 	staging, swaps device.HostMemory
+	// transferMemory is that through which inputs and outputs of whole passes go, transfers those of this pass.
+	transferMemory device.HostMemory
+	transfers      transfers
 	// file is that in which they wait where the device's memory is the host's.
 	file *storage.Scratch
 	// rowsMemory is that through which rows of embeddings pass, rows reads them.
@@ -351,16 +355,17 @@ func (g *Pager) Rest(ctx context.Context) error {
 	return err
 }
 
-// counters are the stats with those that readers count.
+// counters are the stats with those that readers, and who takes host memory beside them, count.
 type counters struct {
 	Stats
-	readBytes atomic.Int64
+	readBytes, pageableBytes atomic.Int64
 }
 
 // Stats returns what was done so far.
 func (g *Pager) Stats() Stats {
 	s := g.stats.Stats
 	s.ReadBytes += g.stats.readBytes.Load()
+	s.PageableBytes = g.stats.pageableBytes.Load()
 	return s
 }
 
@@ -385,15 +390,12 @@ func (g *Pager) Held() Held {
 // which activations wait.
 func (g *Pager) HostBytes() int64 {
 	var n int64
-	for _, b := range []device.HostMemory{g.staging, g.swaps, g.rowsMemory} {
+	for _, b := range []device.HostMemory{g.staging, g.swaps, g.rowsMemory, g.transferMemory} {
 		if b != nil {
 			n += int64(len(b.Bytes()))
 		}
 	}
-	if g.copies != nil {
-		n += int64(len(g.copies.buf.Bytes()))
-	}
-	return n
+	return n + g.copies.bytes()
 }
 
 func bytesOf(m device.Memory) int64 {
@@ -427,6 +429,7 @@ func (g *Pager) empty() error {
 	dropHost(&g.staging)
 	dropHost(&g.swaps)
 	dropHost(&g.rowsMemory)
+	dropHost(&g.transferMemory)
 	g.dropCopies()
 	g.unregister()
 	return errors.Join(errs...)

@@ -19,6 +19,8 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 	if g.early = false; err != nil {
 		return err
 	}
+	g.beginTransfers(p)
+	defer g.endTransfers()
 	if err := g.Run(ctx, 0, len(p.Groups), io); err != nil {
 		return err
 	}
@@ -72,6 +74,7 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	if err := g.stream.Sync(ctx); err != nil {
 		return g.Abandon(located(err, g.current.plan.Groups[max(end-1, 0)].Name(), "run"))
 	}
+	g.handOut()
 	if err := g.endFirst(); err != nil {
 		return g.Abandon(located(err, "", "load"))
 	}
@@ -189,6 +192,7 @@ func (g *Pager) instances(ctx context.Context, k int, io IO) error {
 		if err := g.stream.Sync(ctx); err != nil {
 			return err
 		}
+		g.handOut() // from now on its bytes are not touched
 		if !shared.Left(instance, err) {
 			return cmp.Or(err, errLeft)
 		}
@@ -212,7 +216,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 	}()
 	g.branches.forget()
 	for _, id := range group.Inputs {
-		if err := g.stream.CopyIn(g.place(id, instance), io.Input(instance, id)); err != nil {
+		if err := g.input(instance, id, io); err != nil {
 			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Values[id].Name, group.Name()), "input")
 		}
 	}
@@ -313,6 +317,16 @@ func opError(op *graph.Op, err error) error {
 	return &OpError{Path: op.Path, Kind: string(op.Kind), Source: op.Source, Err: err}
 }
 
+// input copies an input to the device.
+func (g *Pager) input(instance int, id graph.ValueID, io IO) error {
+	from := io.Input(instance, id)
+	if mem := g.through(len(from)); mem != nil {
+		copy(mem, from)
+		from = mem
+	}
+	return g.stream.CopyIn(g.place(id, instance), from)
+}
+
 // output copies an output to where the caller wants it.
 func (g *Pager) output(instance, output int, io IO) error {
 	o := g.current.plan.Lowered.Graph.Outputs[output].Operand
@@ -328,6 +342,10 @@ func (g *Pager) output(instance, output int, io IO) error {
 	}
 	size := int64(g.current.plan.Lowered.Graph.Values[o.Value].DType.Size())
 	region.Offset, region.Bytes = region.Offset+first*size, (end-first)*size
+	if mem := g.through(len(dst)); mem != nil {
+		g.transfers.due = append(g.transfers.due, dueOutput{dst, mem})
+		dst = mem
+	}
 	return g.stream.CopyOut(dst, region)
 }
 

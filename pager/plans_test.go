@@ -129,7 +129,7 @@ func TestAnyPlan(t *testing.T) {
 		run(resident, want, true)
 		o := search.Options{
 			Mode:      rapid.SampledFrom([]plan.Mode{plan.Page, plan.Auto, plan.Chunk}).Draw(t, "mode"),
-			Target:    rapid.SampledFrom([]plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),
+			Target:    rapid.SampledFrom([]plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}, emu}).Draw(t, "target"),
 			Instances: instances, Lower: host.Lower, Once: rapid.Bool().Draw(t, "once"),
 			Capacity: plan.Limit{N: rapid.Int64Range(0, 300_000).Draw(t, "capacity"), Unit: plan.Params},
 		}

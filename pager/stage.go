@@ -8,21 +8,7 @@ import (
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/storage"
 )
-
-// copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
-type copies struct {
-	buf device.HostMemory
-	// groups are those copied, each with whether its bytes are there.
-	groups []copied
-}
-
-type copied struct {
-	spans  []plan.Span
-	offset int64
-	held   bool
-}
 
 // copied reports whether a pager keeps a copy of a group's bytes in host memory.
 func (g *Pager) copied(group *plan.Group) bool { return group.Copied && g.inPlace(group) == nil }
@@ -73,22 +59,13 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if err := g.sizeHost(&g.rowsMemory, p.GatherBytes, hostmem.Staging); err != nil {
 		return err
 	}
+	if err := g.growTransfers(p); err != nil {
+		return err
+	}
 	if g.copies != nil {
 		return nil
 	}
-	c := &copies{}
-	for k := range p.Groups {
-		if group := &p.Groups[k]; g.copied(group) {
-			c.groups = append(c.groups, copied{spans: group.Spans, offset: group.CopyOffset})
-		}
-	}
-	if len(c.groups) == 0 {
-		return nil
-	}
-	if c.buf, err = g.AllocHost(p.HostCopyBytes, hostmem.Staging); err != nil {
-		return err
-	}
-	g.copies = c
+	g.copies = g.newCopies(p)
 	return nil
 }
 
@@ -112,20 +89,13 @@ func (g *Pager) AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemo
 		if err == nil {
 			return mem, nil
 		}
-		g.stats.PageableBytes += bytes
+		g.stats.pageableBytes.Add(bytes)
 	}
 	mem, err := hostmem.Alloc(bytes, purpose)
 	if err != nil {
 		return nil, err
 	}
 	return mem, nil
-}
-
-func (g *Pager) dropCopies() {
-	if g.copies != nil {
-		g.copies.buf.Free()
-		g.copies = nil
-	}
 }
 
 func dropHost(buf *device.HostMemory) {
@@ -150,7 +120,7 @@ func (g *Pager) newStaged(p *plan.Plan) (*fetch.Staged, error) {
 		switch {
 		case from.InPlace != nil:
 		case group.Copied:
-			from.Copy, from.Held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
+			from.Take, from.Held = g.copies.groups[kept].take, &g.copies.groups[kept].held
 			kept++
 		default:
 			for i := range from.Slots {
@@ -159,7 +129,9 @@ func (g *Pager) newStaged(p *plan.Plan) (*fetch.Staged, error) {
 		}
 		groups = append(groups, from)
 	}
-	return fetch.NewStaged(g.dev, g.stream, g.ring, groups, g.fetching())
+	o := g.fetching()
+	o.AlignBytes = p.Target.AlignBytes
+	return fetch.NewStaged(g.dev, g.stream, g.ring, groups, o)
 }
 
 // stageFixed brings the weights that stay through a little host memory, and returns how many bytes were read.
@@ -179,37 +151,4 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 		}
 	}()
 	return g.stageParts(ctx, p, p.Fixed.Spans, p.Fixed.Parts, g.fixed, buf.Bytes())
-}
-
-// stageParts brings parts to the device's memory through the given host memory, and returns how many bytes were read.
-func (g *Pager) stageParts(
-	ctx context.Context, p *plan.Plan, list []plan.Span, parts []plan.Part, memory device.Memory, stage []byte,
-) (read int64, err error) {
-	for _, span := range list {
-		for at := int64(0); at < span.Extent.Bytes; {
-			n := min(int64(len(stage))/storage.AlignBytes*storage.AlignBytes, span.Extent.Bytes-at)
-			e := span.Extent
-			e.Offset, e.Bytes = e.Offset+at, n
-			if err := storage.Read(ctx, g.opts.Readers, storage.Request{Extent: e, Into: stage[:n]}); err != nil {
-				return read, err
-			}
-			read += e.StoredBytes()
-			low := span.Offset + at
-			for _, part := range parts {
-				first, end := max(part.Staged, low), min(part.Staged+part.High-part.Low, low+n)
-				if first >= end {
-					continue
-				}
-				to := device.Region{Memory: memory, Offset: part.Offset + first - part.Staged, Bytes: end - first}
-				if err := g.stream.CopyIn(to, stage[first-low:end-low]); err != nil {
-					return read, located(err, module(p.Lowered.Graph.Values[part.Value].Weight.Name), "load")
-				}
-			}
-			if err := g.stream.Sync(ctx); err != nil { // the host memory is filled again
-				return read, err
-			}
-			at += n
-		}
-	}
-	return read, nil
 }

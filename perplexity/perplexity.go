@@ -132,7 +132,8 @@ func window(ctx context.Context, session *runtime.Session, tokens []uint32, firs
 		return 0, err
 	}
 	logits := out[logitsOutput]
-	if logits == nil || logits.DType != tensor.Float32 || len(logits.Layout.Shape) != 3 || logits.Layout.Shape[1] != len(ids) {
+	if logits == nil || logits.DType != tensor.Float32 || len(logits.Layout.Shape) != 3 ||
+		logits.Layout.Shape[1] != len(ids) {
 		return 0, fmt.Errorf("%w: it has no logits of all tokens", ErrModel)
 	}
 	numbers, err := tensor.Slice[float32](logits.Contiguous())

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 )
 
 // Fixed is what is brought once and stays.
@@ -22,6 +23,35 @@ type Fixed struct {
 	// Slots are those of experts, which lie in the arena, too: what they hold changes, and outlives passes and plans as
 	// weights do.
 	Slots []SlotSet
+	// Stored are blocks of packed files that stay as the file has them: paged groups are decoded from there. See
+	// [Group.Decoded].
+	Stored []Stored
+}
+
+// A Stored is the blocks of a packed file that have something of an extent, and where they lie in the arena of what
+// stays.
+type Stored struct {
+	Extent        storage.Extent
+	Offset, Bytes int64
+}
+
+// StoredOf returns the blocks that stay from which an extent is decoded; false where some of them do not.
+func (f *Fixed) StoredOf(e storage.Extent) (Stored, bool) {
+	i := slices.IndexFunc(f.Stored, func(s Stored) bool {
+		return s.Extent.Source == e.Source && s.Extent.Offset <= e.Offset && e.Offset+e.Bytes <= s.Extent.Offset+s.Extent.Bytes
+	})
+	if i < 0 {
+		return Stored{}, false
+	}
+	return f.Stored[i], true
+}
+
+// StoredBytes returns what blocks of packed files that stay take, and how many bytes they are there for.
+func (f *Fixed) StoredBytes() (bytes, decoded int64) {
+	for _, s := range f.Stored {
+		bytes, decoded = bytes+s.Bytes, decoded+s.Extent.Bytes
+	}
+	return bytes, decoded
 }
 
 // A Packed is an operand that stays in a form of the device's own, instead of the weight's bytes, or besides them.
@@ -63,10 +93,11 @@ type Piece struct {
 
 // SameFixed reports whether two plans hold the same weights in the same places and forms.
 func SameFixed(a, b *Plan) bool {
-	return a.Fixed.Bytes == b.Fixed.Bytes && sameSlots(a, b) && slices.EqualFunc(a.Fixed.Parts, b.Fixed.Parts, func(x, y Part) bool {
-		v, w := &a.Lowered.Graph.Values[x.Value], &b.Lowered.Graph.Values[y.Value]
-		return v.Weight.Extent == w.Weight.Extent && v.Role == w.Role && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset
-	}) && slices.EqualFunc(a.Fixed.Packed, b.Fixed.Packed, func(x, y Packed) bool {
+	return a.Fixed.Bytes == b.Fixed.Bytes && sameSlots(a, b) && slices.Equal(a.Fixed.Stored, b.Fixed.Stored) &&
+		slices.EqualFunc(a.Fixed.Parts, b.Fixed.Parts, func(x, y Part) bool {
+			v, w := &a.Lowered.Graph.Values[x.Value], &b.Lowered.Graph.Values[y.Value]
+			return v.Weight.Extent == w.Weight.Extent && v.Role == w.Role && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset
+		}) && slices.EqualFunc(a.Fixed.Packed, b.Fixed.Packed, func(x, y Packed) bool {
 		v, w := &a.Lowered.Graph.Values[x.Operand.Value], &b.Lowered.Graph.Values[y.Operand.Value]
 		return v.Weight.Extent == w.Weight.Extent && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset &&
 			x.Pack.Form == y.Pack.Form && x.Pack.Bytes == y.Pack.Bytes && x.Copy == y.Copy

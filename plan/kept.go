@@ -18,7 +18,9 @@ type Keeping struct {
 	Bytes int64
 	// Slots says that the slots of experts are among them, with what lies there.
 	Slots bool
-	// Missing reads what is not there, and Packings, numbers of [Fixed.Packings], make it. MissingBytes is what both read,
+	// Stored are numbers of [Fixed.Stored], of blocks that are not there.
+	Stored []int
+	// Missing reads what is not there, and Packings, numbers of [Fixed.Packings], make it. MissingBytes is what is read in all,
 	// WeightBytes what is missing of weights as the checkpoint has them.
 	Missing                   []Span
 	Packings                  []int
@@ -44,8 +46,14 @@ func (p *Plan) settled() map[stay]int64 {
 		c := &p.Fixed.Packed[i]
 		at[stay{p.Lowered.Graph.Values[c.Operand.Value].Weight.Extent, c.Low, c.High, "packed " + c.Pack.Form, c.Pack.Bytes}] = c.Offset
 	}
+	for i := range p.Fixed.Stored {
+		s := &p.Fixed.Stored[i]
+		at[s.stay()] = s.Offset
+	}
 	return at
 }
+
+func (s *Stored) stay() stay { return stay{s.Extent, 0, s.Extent.Bytes, "stored", s.Bytes} }
 
 // Keeps returns what a plan keeps of what lies in the arena as another one has it, and what it has to bring.
 func (p *Plan) Keeps(from *Plan) Keeping {
@@ -98,6 +106,11 @@ func (k *Keeping) miss(p *Plan, there map[stay]bool) {
 		x := &p.Fixed.Packings[i]
 		if slices.ContainsFunc(x.Pieces, func(piece Piece) bool { return absent[piece.Of] }) {
 			k.Packings, k.MissingBytes = append(k.Packings, i), k.MissingBytes+SpanBytes(x.Spans)
+		}
+	}
+	for i := range p.Fixed.Stored {
+		if s := &p.Fixed.Stored[i]; !there[s.stay()] {
+			k.Stored, k.MissingBytes = append(k.Stored, i), k.MissingBytes+s.Bytes
 		}
 	}
 	// The parts that are not there, in the order of the arena, as runs of the reads that bring all.

@@ -67,6 +67,38 @@ type Span struct {
 	Offset int64
 }
 
+// A Run is parts that lie alike in host memory and on a device that is not Direct, and that are therefore copied at once.
+type Run struct {
+	// First is the index of the part that comes first.
+	First int
+	// Staged and Offset are where the run begins in host memory and on the device.
+	Staged, Offset, Bytes int64
+}
+
+// Runs lists the copies that bring parts to a device whose offsets are multiples of alignBytes, in the order of host memory.
+// What lies between two parts of a run is less than such a multiple: nothing else has a place there, and it is copied along.
+func Runs(parts []Part, alignBytes int64) []Run {
+	order := make([]int, len(parts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(parts[i].Staged, parts[j].Staged) })
+	var runs []Run
+	for _, i := range order {
+		p := &parts[i]
+		if n := len(runs); n > 0 {
+			r := &runs[n-1]
+			gap := p.Staged - r.Staged - r.Bytes
+			if gap >= 0 && gap < alignBytes && p.Offset-r.Offset == p.Staged-r.Staged {
+				r.Bytes += gap + p.High - p.Low
+				continue
+			}
+		}
+		runs = append(runs, Run{i, p.Staged, p.Offset, p.High - p.Low})
+	}
+	return runs
+}
+
 // SpanBytes returns the sum of reads.
 func SpanBytes(list []Span) int64 {
 	var n int64
@@ -84,7 +116,7 @@ func (p *Plan) FileBytes() int64 {
 	}
 	var n int64
 	for i := range p.Groups {
-		if !p.Groups[i].Paged() {
+		if !p.Groups[i].Paged() || p.Groups[i].Decoded {
 			continue
 		}
 		for _, s := range p.Groups[i].Spans {

@@ -70,6 +70,9 @@ type Target struct {
 	// Direct is set where files are read straight into the device's memory: on the CPU. Elsewhere bytes go through host
 	// memory, which holds a copy of as many weights as it may.
 	Direct bool
+	// Pins is set where the device copies by itself from and to memory of the host that is page-locked, and only then while the
+	// host goes on: inputs and outputs pass through such memory.
+	Pins bool
 }
 
 // CPU is the target whose memory is the host's: offsets at cache lines.
@@ -130,6 +133,9 @@ type Plan struct {
 	// StagingBytes is the host memory through which weights pass to a device that is not Direct, and HostCopyBytes that
 	// in which weights stay so that the disk is read once.
 	StagingBytes, HostCopyBytes int64
+	// TransferBytes is the host memory through which inputs and outputs of a pass go where the target pins: of those that have
+	// no room there the host waits for each copy.
+	TransferBytes int64
 	// SwapBytes is the host memory for activations that wait there until they are needed again; where the target is Direct
 	// it is a file's.
 	SwapBytes int64
@@ -179,6 +185,9 @@ type Group struct {
 	// Copied is set where the group's bytes stay in host memory, at CopyOffset of the copies, and the disk is read once.
 	Copied     bool
 	CopyOffset int64
+	// Decoded is set where the bytes that Spans read come from blocks of packed files that stay ([Fixed.Stored]), and not
+	// from the disk.
+	Decoded bool
 	// Where EndRow is not 0, the group is a part of an op that is computed by rows of its weight: [FirstRow, EndRow).
 	FirstRow, EndRow int
 	// Inputs are copied in before the ops run, Outputs (indices of the graph's) copied out after.
@@ -293,7 +302,7 @@ func (p *Plan) PeakBytes() int64 {
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {
-	n := p.StagingBytes + p.HostCopyBytes + p.GatherBytes
+	n := p.StagingBytes + p.HostCopyBytes + p.GatherBytes + p.TransferBytes
 	if !p.Target.Direct {
 		n += p.SwapBytes + p.DecodeBytes + p.SourceBytes
 	}

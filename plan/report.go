@@ -11,11 +11,15 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
-// Placement says where a group computes and how its weights get there: "resident", "paged" or "cpu"; "rows" for
+// Placement says where a group computes and how its weights get there: "resident", "paged" or "cpu"; "decoded"
+// where they stay as a packed file has them; "rows" for
 // embeddings of which a pass reads only the rows that it needs, "experts" where it does so with experts.
 func (g *Group) Placement() string {
 	if g.OnHost {
 		return "cpu"
+	}
+	if g.Decoded {
+		return "decoded"
 	}
 	if g.Paged() {
 		return "paged"
@@ -44,7 +48,7 @@ func (p *Plan) String() string {
 			fmt.Fprintf(&b, "  device %d", g.Device)
 		}
 		if g.Paged() && !g.OnHost {
-			fmt.Fprintf(&b, "  paged, slot %d+%d", g.SlotOffset, g.SlotBytes)
+			fmt.Fprintf(&b, "  %s, slot %d+%d", g.Placement(), g.SlotOffset, g.SlotBytes)
 			if g.After > 0 {
 				fmt.Fprintf(&b, " after %d", g.After)
 			}
@@ -84,6 +88,10 @@ func (p *Plan) String() string {
 		}
 		fmt.Fprintf(&b, "packed %d weights: %d bytes for %d, made through %d\n", len(f.Packed), bytes, raw, f.PackingBytes)
 	}
+	if n := len(p.Fixed.Stored); n > 0 {
+		bytes, decoded := p.Fixed.StoredBytes()
+		fmt.Fprintf(&b, "stored %d runs of packed files: %d bytes for %d\n", n, bytes, decoded)
+	}
 	for i := range p.Experts {
 		e := &p.Experts[i]
 		set := &p.Fixed.Slots[e.Set]
@@ -97,7 +105,7 @@ func (p *Plan) String() string {
 	}
 	if n := p.HostBytes(); n > 0 {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",
-			p.StagingBytes+p.GatherBytes, p.HostCopyBytes, p.SwapBytes, n)
+			p.StagingBytes+p.GatherBytes+p.TransferBytes, p.HostCopyBytes, p.SwapBytes, n)
 	}
 	if p.Sides != nil && p.Sides.Overlaps {
 		b.WriteString("both sides compute at the same time, on neighbouring micro-batches\n")

@@ -108,12 +108,14 @@ func (c *counts) at(path string) *sums {
 // add adds other counts, whose arithmetic was done for so many instances.
 func (c *counts) add(o *counts, instances float64) {
 	c.passes, c.instances = c.passes+o.passes, c.instances+o.instances
-	c.seconds, c.computing, c.stall, c.loading = c.seconds+o.seconds, c.computing+o.computing, c.stall+o.stall, c.loading+o.loading
+	c.seconds, c.computing, c.stall, c.loading = c.seconds+o.seconds, c.computing+o.computing, c.stall+o.stall,
+		c.loading+o.loading
 	c.takenBytes, c.movedBytes = max(c.takenBytes, o.takenBytes), c.movedBytes+o.movedBytes
 	c.device, c.exact = o.device, o.exact
 	for _, path := range o.order {
 		from, to := o.modules[path], c.at(path)
-		to.calls, to.seconds, to.stall, to.moved = to.calls+from.calls, to.seconds+from.seconds, to.stall+from.stall, to.moved+from.moved
+		to.calls, to.seconds, to.stall, to.moved = to.calls+from.calls, to.seconds+from.seconds, to.stall+from.stall,
+			to.moved+from.moved
 		to.flops, to.bytes = to.flops+from.flops*instances, to.bytes+from.bytes*instances
 		to.peak, to.direct = max(to.peak, from.peak), from.direct
 	}

@@ -103,7 +103,8 @@ func newReport(c *counts, rates cost.Rates) *Report {
 
 // sum adds a module that is in this one.
 func (m *Module) sum(x *Module) {
-	m.Seconds, m.StallSeconds, m.MovedBytes = m.Seconds+x.Seconds, m.StallSeconds+x.StallSeconds, m.MovedBytes+x.MovedBytes
+	m.Seconds, m.StallSeconds, m.MovedBytes = m.Seconds+x.Seconds, m.StallSeconds+x.StallSeconds,
+		m.MovedBytes+x.MovedBytes
 	m.FLOPs, m.OpBytes, m.PeakBytes = m.FLOPs+x.FLOPs, m.OpBytes+x.OpBytes, max(m.PeakBytes, x.PeakBytes)
 	m.direct = m.direct || x.direct
 	if m.Calls == 0 || m.SelfSeconds == 0 && x.Calls < m.Calls { // what has no ops of its own calls each of those in it

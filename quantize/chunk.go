@@ -44,6 +44,9 @@ type chunk struct {
 	// outErrors and outSquares are those of what it computes of the inputs, where these are known.
 	outErrors, outSquares []float64
 	numbers               [][]float32 // a row for each worker
+	// turned says how the numbers are scaled before they become codes, nil for not; first is the first row.
+	turned *turned
+	first  int64
 }
 
 func newChunk(s Scheme, it *item, rows int64) *chunk {
@@ -108,6 +111,12 @@ func (c *chunk) encodeRow(r int64, numbers []float32) *notFinite {
 		}
 		all += float64(float64(v) * float64(v))
 	}
+	if t := c.turned; t != nil {
+		c.outErrors[r], c.outSquares[r] = 0, t.all(numbers)
+		if all = t.turn(numbers, c.first+r); all-all != 0 {
+			return &notFinite{row: r, value: float32(all)}
+		}
+	}
 	codes := c.codes[r*c.codeBytes():][:c.codeBytes()]
 	width := int64(c.dtype.Size())
 	scales := c.scales[r*c.groups*width:]
@@ -120,13 +129,20 @@ func (c *chunk) encodeRow(r int64, numbers []float32) *notFinite {
 		size := c.columns / c.groups
 		for g := range c.groups {
 			x := numbers[g*size:][:size]
-			s, z := k.fit(x, c.scheme.Minimum)
+			s, z := k.fit(x, c.turned.weightsOf(g*size, size), c.scheme.Minimum)
 			store(scales[g*width:], s, c.dtype)
 			if c.zeros != nil {
 				c.zeros[r*c.groups+g] = byte(z)
 			}
 			lost += k.encode(x, s, z, codes[g*size*k.bits/8:])
+			if c.turned != nil {
+				c.outErrors[r] += c.turned.lost(k, x, s, z, g*size)
+			}
 		}
+	}
+	if t := c.turned; t != nil && t.rows != nil {
+		by := float64(t.rows[c.first+r])
+		c.outErrors[r] *= by * by
 	}
 	c.errors[r], c.squares[r] = lost, all
 	return nil

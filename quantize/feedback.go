@@ -134,7 +134,7 @@ func (f *feedback) encode(c *chunk, first, rows int64, room *feedbackRoom) *notF
 // fitAll finds the scales of a row's groups for its numbers as they are.
 func (f *feedback) fitAll(c *chunk, room *feedbackRoom, r int) {
 	for g := range room.fits[r] {
-		s, z := f.k.fit(room.numbers[g*f.size:][:f.size], c.scheme.Minimum)
+		s, z := f.k.fit(room.numbers[g*f.size:][:f.size], nil, c.scheme.Minimum)
 		room.fits[r][g] = [2]float32{s, z}
 	}
 }
@@ -151,7 +151,7 @@ func (f *feedback) columns(c *chunk, room *feedbackRoom, rows, begin, end int) {
 				for i := range f.size {
 					room.numbers[i] = float32(w[k+i])
 				}
-				s, z := f.k.fit(room.numbers[:f.size], c.scheme.Minimum)
+				s, z := f.k.fit(room.numbers[:f.size], nil, c.scheme.Minimum)
 				room.fits[r][g] = [2]float32{s, z}
 			}
 			scale, zero := room.fits[r][g][0], room.fits[r][g][1]

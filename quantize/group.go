@@ -35,8 +35,9 @@ type integers struct {
 	dtype tensor.DType // of scales, and of what numbers are rounded to
 }
 
-// fit returns the scale and the code of nothing with which a group's codes stand for its numbers with the least squared error.
-func (k integers) fit(x []float32, minimum bool) (scale, zero float32) {
+// fit returns the scale and the code of nothing with which a group's codes stand for its numbers with the least squared error, in
+// which each number has a weight where weights are not nil.
+func (k integers) fit(x []float32, weights []float64, minimum bool) (scale, zero float32) {
 	lo, hi := x[0], x[0]
 	for _, v := range x {
 		lo, hi = min(lo, v), max(hi, v)
@@ -58,7 +59,7 @@ func (k integers) fit(x []float32, minimum bool) (scale, zero float32) {
 		if s == 0 || math.IsInf(float64(s), 0) || math.IsInf(float64(1/s), 0) {
 			continue
 		}
-		if e := k.squares(x, s, z); e < least {
+		if e := k.squares(x, weights, s, z); e < least {
 			least, scale, zero = e, s, z
 		}
 	}
@@ -66,11 +67,14 @@ func (k integers) fit(x []float32, minimum bool) (scale, zero float32) {
 }
 
 // squares is the squared error of a group's codes.
-func (k integers) squares(x []float32, scale, zero float32) float64 {
+func (k integers) squares(x []float32, weights []float64, scale, zero float32) float64 {
 	top, inverse, sum := float32(int(1)<<k.bits-1), 1/scale, 0.0
-	for _, v := range x {
+	for i, v := range x {
 		c := k.code(v, inverse, zero, top)
 		d := float64(v) - float64(float32((c-zero)*scale))
+		if weights != nil {
+			d *= math.Sqrt(weights[i])
+		}
 		sum += float64(d * d)
 	}
 	if farthest := rounded(max(zero, top-zero)*scale, k.dtype); math.IsInf(float64(farthest), 0) {

@@ -52,7 +52,7 @@ func TestExtremes(t *testing.T) {
 			for _, minimum := range []bool{false, true} {
 				for _, bits := range []int64{4, 8} {
 					k, codes := integers{bits, dtype}, make([]byte, 2)
-					s, z := k.fit(x, minimum)
+					s, z := k.fit(x, nil, minimum)
 					if e := k.encode(x, s, z, codes); !(e <= squares) || s <= 0 || z < 0 || int(z) >= 1<<bits || rounded(s, dtype) != s {
 						t.Errorf("%v %v, %d bits: a squared error of %v of %v, scale %v, zero %v", dtype, x, bits, e, squares, s, z)
 					}
@@ -82,7 +82,7 @@ func TestFitIsNoWorse(t *testing.T) {
 			return
 		}
 		last, codes := float32(int(1)<<(k.bits-1)-1), make([]byte, len(x))
-		s, z := k.fit(x, false)
+		s, z := k.fit(x, nil, false)
 		if got, plain := k.encode(x, s, z, codes), k.encode(x, far/last, last+1, codes); got > plain {
 			t.Fatalf("%v instead of %v", got, plain)
 		}

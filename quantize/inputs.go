@@ -17,7 +17,7 @@ type inputs struct {
 
 // hessian returns what a layer's errors are weighed by, nil where its input is not known.
 func (x *inputs) hessian(ctx context.Context, f *Folder, it *item) (*hessian, error) {
-	if f.opts.Calibration == nil {
+	if f.opts.Calibration == nil || f.opts.Channels {
 		return nil, nil
 	}
 	input := f.opts.Calibration.Input(it.weight.Name)
@@ -96,7 +96,7 @@ func (f *Folder) eachInput(do func(it *item, input string)) {
 
 // done forgets what no layer needs that is still to come.
 func (x *inputs) done(f *Folder, it *item) {
-	if f.opts.Calibration == nil {
+	if f.opts.Calibration == nil || f.opts.Channels {
 		return
 	}
 	input := f.opts.Calibration.Input(it.weight.Name)

@@ -45,6 +45,9 @@ type Options struct {
 	// they are given, which is GPTQ's "act order"; groups stay as they are.
 	Calibration Calibration
 	ByUse       bool
+	// Channels has columns scaled by how much they are given, before they become codes, and what makes their inputs by
+	// the inverse, which is AWQ's way, instead of choosing codes as GPTQ does. Norms then change, too.
+	Channels bool
 	// Loader bounds the opening of the folder.
 	Loader loader.Options
 }
@@ -78,6 +81,8 @@ type Folder struct {
 	layers  int // that are quantised
 	// inputs are those of layers that a calibration knows.
 	inputs inputs
+	// channels are how columns and rows are scaled.
+	channels channels
 	// InBytes and OutBytes are those of the tensors before and after; WorkBytes is what [Folder.Write] tells of in all.
 	InBytes, OutBytes, WorkBytes int64
 	// BeforeNamed, where it is not nil, is given the folder that [Folder.Write] wrote, whole but under another name,
@@ -120,6 +125,9 @@ func Open(ctx context.Context, folder string, opts Options) (f *Folder, err erro
 	}
 	if opts.Calibration != nil && opts.Scheme.isFloat() {
 		return nil, fmt.Errorf("%s: %w", opts.Scheme.Kind, ErrCalibration)
+	}
+	if opts.Channels && opts.Calibration == nil {
+		return nil, fmt.Errorf("scales of channels: %w", ErrCalibration)
 	}
 	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, DefaultMemoryBytes)
 	whole, err := loader.OpenWith(ctx, folder, opts.Loader)

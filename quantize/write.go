@@ -114,7 +114,7 @@ func syncFolder(name string) {
 	}
 }
 
-// CheckNew refuses a folder that exists, as [Folder.Write] does, with an [fs.ErrExist].
+// CheckNew refuses what exists, as [Folder.Write] and [GGUF.Write] do, with an [fs.ErrExist].
 func CheckNew(dir string) error {
 	dir = filepath.Clean(dir)
 	_, err := os.Lstat(dir)
@@ -136,7 +136,12 @@ func relative(lost, all float64) float64 {
 
 // writeAll writes the folder's files.
 func (f *Folder) writeAll(ctx context.Context, to string, report *Report, progress func(int64)) error {
-	f.inputs = inputs{}
+	f.inputs, f.channels = inputs{}, channels{}
+	if f.opts.Channels {
+		if err := f.findChannels(ctx); err != nil {
+			return err
+		}
+	}
 	for _, s := range f.shards {
 		err := writeNew(filepath.Join(to, s.name), func(file *os.File) error { return f.writeShard(ctx, s, file, report, progress) })
 		if err != nil {
@@ -264,6 +269,9 @@ func (f *Folder) writeShard(ctx context.Context, s *shard, file *os.File, report
 
 // copyTensor copies a tensor that stays as it is.
 func (f *Folder) copyTensor(ctx context.Context, it *item, file *os.File, at int64, progress func(int64)) error {
+	if divide := f.channels.rows[it.weight.Name]; divide != nil {
+		return f.copyDivided(ctx, it, file, at, divide, progress)
+	}
 	span := it.weight.Span()
 	const most = 1 << 20
 	buf := make([]byte, min(span.Bytes, most, f.opts.MemoryBytes))
@@ -291,7 +299,7 @@ func (f *Folder) chunkBytes(it *item, rows int64) int64 {
 
 // roomBytes is what a worker takes beside the rows where layers are calibrated.
 func (f *Folder) roomBytes(it *item) int64 {
-	if f.opts.Calibration == nil || f.opts.Calibration.Input(it.weight.Name) == "" {
+	if f.opts.Calibration == nil || f.opts.Channels || f.opts.Calibration.Input(it.weight.Name) == "" {
 		return 0
 	}
 	return feedbackBytes*it.columns + 8*togetherRows*f.opts.Scheme.groups(it.columns)
@@ -311,6 +319,7 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 	const most = 32 << 20 // bytes of a chunk: more is not faster
 	rows = max(min(rows, most/f.chunkBytes(it, 1)/chunkRows*chunkRows), chunkRows)
 	c := newChunk(f.opts.Scheme, it, rows)
+	c.turned = f.channels.of(it)
 	encode := c.encode
 	if hessian != nil {
 		workers := max((f.opts.MemoryBytes-f.chunkBytes(it, rows))/room, 1)
@@ -320,6 +329,7 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 	span := it.weight.Span()
 	for first := int64(0); first < it.rows; first += rows {
 		n := min(rows, it.rows-first)
+		c.first = first
 		raw := c.raw[:n*c.rowBytes]
 		if err := span.ReadAt(ctx, raw, first*c.rowBytes); err != nil {
 			return layer, fmt.Errorf("%s: %w", it.weight.Name, err)
@@ -348,7 +358,7 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 		}
 	}
 	f.inputs.done(f, it)
-	layer.Calibrated = hessian != nil
+	layer.Calibrated = hessian != nil || c.turned != nil && c.turned.squares != nil
 	layer.Error, layer.OutputError = relative(layer.errors, layer.squares), relative(layer.outErrors, layer.outSquares)
 	layer.BitsPerWeight = 8 * float64(layer.BytesAfter) / (float64(it.rows) * float64(it.columns))
 	return layer, nil

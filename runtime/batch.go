@@ -43,7 +43,8 @@ func (s *Session) RunBatch(ctx context.Context, in Values) (Values, error) {
 	}
 	for name, t := range s.numbers(in) {
 		if !s.model.HasNumber(name, t) {
-			return nil, &InputError{Input: name, Msg: "is a number of the program: batches take the one that Model.SetNumber said"}
+			return nil, &InputError{Input: name,
+				Msg: "is a number of the program: batches take the one that Model.SetNumber said"}
 		}
 	}
 	for {
@@ -158,7 +159,8 @@ func (s *Session) undivided(ctx context.Context, shapes map[string]tensor.Shape)
 			continue
 		}
 		if axis >= len(shape) {
-			return of, &InputError{Input: port.Name, Msg: fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
+			return of, &InputError{Input: port.Name,
+				Msg: fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
 		}
 		if n := shape[axis]; n > maxRows {
 			return of, &InputError{Input: port.Name, Msg: fmt.Sprintf("%d rows, and %d are possible", n, maxRows)}

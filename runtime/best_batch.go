@@ -157,7 +157,8 @@ func (s *Session) batchSizes(ctx context.Context, shapes map[string]tensor.Shape
 	case len(list) > 0:
 		return list, nil
 	case refused == nil:
-		return nil, &RowsError{Rows: goal.Max, Micro: of.micro, Err: fmt.Errorf("the program takes %d rows at a time", of.micro)}
+		return nil, &RowsError{Rows: goal.Max, Micro: of.micro,
+			Err: fmt.Errorf("the program takes %d rows at a time", of.micro)}
 	}
 	return nil, refused
 }

@@ -255,7 +255,8 @@ func (p *program) takes(in Values) bool {
 		if err != nil || end > int64(len(t.Data)/max(t.DType.Size(), 1)) {
 			return false
 		}
-		if at := t.Layout.Offset * len(v.Number); v.Number != nil && !bytes.Equal(t.Data[at:at+len(v.Number)], v.Number) {
+		if at := t.Layout.Offset * len(v.Number); v.Number != nil &&
+			!bytes.Equal(t.Data[at:at+len(v.Number)], v.Number) {
 			return false
 		}
 	}

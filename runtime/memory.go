@@ -21,7 +21,8 @@ func (s *Session) Memory(ctx context.Context) (*memory.Report, error) {
 		list[i] = memory.Held{
 			Name: x.Name, BudgetBytes: s.budgetOf(i), DeviceBytes: x.AllocatedBytes,
 			DriverBytes: max(x.UsedBytes-x.AllocatedBytes, 0), Weights: x.Weights, Constants: x.Constants,
-			FixedBytes: x.FixedBytes, RingBytes: x.RingBytes, ActivationBytes: x.ActivationBytes, WorkBytes: x.WorkBytes,
+			FixedBytes: x.FixedBytes, RingBytes: x.RingBytes, ActivationBytes: x.ActivationBytes,
+			WorkBytes:    x.WorkBytes,
 			StagingBytes: x.StagingBytes, CopyBytes: x.CopyBytes, SwapBytes: x.SwapBytes, RowBytes: x.RowBytes,
 			CrossingBytes: x.CrossingBytes, FileBytes: x.FileBytes,
 		}

@@ -220,7 +220,8 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	s := &Session{}
 	m, err := machine.Open(machine.Options{
 		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, Absent: opts.PlanOnly,
-		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads, Ops: opts.Ops, Rates: opts.Rates,
+		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads,
+		Ops: opts.Ops, Rates: opts.Rates,
 		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,
 		Routed: opts.Routed,
 	})

@@ -190,7 +190,8 @@ func (p *Pool) admit(m *Member) error {
 	case slices.ContainsFunc(p.members, func(x *Member) bool { return x.name == m.name }):
 		return &PoolError{m.name, "there is one of that name"}
 	case p.opts.HostMemory > 0 && m.hostBytes > p.opts.HostMemory-p.hostBytes:
-		return &PoolError{m.name, fmt.Sprintf("%d bytes of host memory, and %d are left", m.hostBytes, p.opts.HostMemory-p.hostBytes)}
+		return &PoolError{m.name, fmt.Sprintf("%d bytes of host memory, and %d are left", m.hostBytes,
+			p.opts.HostMemory-p.hostBytes)}
 	}
 	p.hostBytes += m.hostBytes
 	m.model = p.ledger.Add()
@@ -211,7 +212,8 @@ func (p *Pool) forget(m *Member) {
 func fixedShapes(model *models.Model) (map[string]tensor.Shape, bool) {
 	shapes := make(map[string]tensor.Shape)
 	for _, port := range model.Inputs() {
-		if port.Shape == nil || port.Optional || port.Number || slices.ContainsFunc(port.Shape, func(n int) bool { return n < 0 }) {
+		if port.Shape == nil || port.Optional || port.Number ||
+			slices.ContainsFunc(port.Shape, func(n int) bool { return n < 0 }) {
 			return nil, false
 		}
 		shapes[port.Name] = port.Shape

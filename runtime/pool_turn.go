@@ -148,7 +148,8 @@ func (m *Member) newMenu(ctx context.Context, p *program) (*menu, error) {
 // add adds a level, if it keeps more and reads less than the one before.
 func (of *menu) add(pl *plan.Plan) {
 	level := share.Level{KeepBytes: pl.Fixed.Bytes, PassBytes: pl.PeakBytes(), ReadBytes: pl.MovedBytes}
-	if n := len(of.levels); n > 0 && (level.KeepBytes <= of.levels[n-1].KeepBytes || level.ReadBytes >= of.levels[n-1].ReadBytes) {
+	if n := len(of.levels); n > 0 && (level.KeepBytes <= of.levels[n-1].KeepBytes ||
+		level.ReadBytes >= of.levels[n-1].ReadBytes) {
 		return
 	}
 	of.plans, of.levels = append(of.plans, pl), append(of.levels, level)

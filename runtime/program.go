@@ -55,7 +55,8 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 			return nil, err
 		}
 	}
-	p := &program{source: rewrite.Prune(s.withChanged(dumped)), finds: g.Finds, leaves: g.Leaves, plans: make(map[int]*plan.Plan)}
+	p := &program{source: rewrite.Prune(s.withChanged(dumped)), finds: g.Finds, leaves: g.Leaves,
+		plans: make(map[int]*plan.Plan)}
 	made, err := s.machine.Compile(ctx, p.source, machine.Compilation{
 		Ops: s.opts.Ops, Without: s.opts.Without, Exact: s.opts.Exact, Precision: s.opts.Precision, Mode: s.mode,
 		Range: s.opts.Range,

@@ -67,7 +67,8 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 		}
 		if s.opts.Observe != nil {
 			s.opts.Observe(Event{
-				Kind: PassDone, Group: -1, Took: took, Instances: n, Begin: begin, End: end, Plan: pl, Calls: unanswered(io.calls),
+				Kind: PassDone, Group: -1, Took: took, Instances: n, Begin: begin, End: end, Plan: pl,
+				Calls: unanswered(io.calls),
 			})
 		}
 		s.answer(io.calls)

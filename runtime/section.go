@@ -42,7 +42,8 @@ func (s *Session) sectionFor(ctx context.Context, shapes map[string]tensor.Shape
 	}
 	for _, id := range g.Inputs {
 		if v := &g.Values[id]; v.Number != nil {
-			return nil, fmt.Errorf("%w: a range of a model whose graph depends on the value of %s", graph.ErrUnsupported, v.Name)
+			return nil, fmt.Errorf("%w: a range of a model whose graph depends on the value of %s",
+				graph.ErrUnsupported, v.Name)
 		}
 	}
 	return s.program(ctx, g)
@@ -92,7 +93,8 @@ func (p *program) refusal(in Values) error {
 		case t == nil:
 			return &InputError{Input: v.Name, Msg: fmt.Sprintf("is missing: %v %v is wanted", v.DType, v.Shape)}
 		case t.DType != v.DType || !t.Layout.Shape.Equal(v.Shape):
-			return &InputError{Input: v.Name, Msg: fmt.Sprintf("%v %v, and %v %v is wanted", t.DType, t.Layout.Shape, v.DType, v.Shape)}
+			return &InputError{Input: v.Name,
+				Msg: fmt.Sprintf("%v %v, and %v %v is wanted", t.DType, t.Layout.Shape, v.DType, v.Shape)}
 		}
 	}
 	return &InputError{Input: "", Msg: fmt.Sprintf("%d inputs, and %d are wanted", len(in), len(p.graph.Inputs))}

@@ -300,10 +300,12 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 			continue
 		}
 		if !ok || t == nil {
-			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("is missing: %v %v is wanted", port.DType, port.Shape)}
+			return nil, &InputError{Input: port.Name,
+				Msg: fmt.Sprintf("is missing: %v %v is wanted", port.DType, port.Shape)}
 		}
 		if t.DType != port.DType {
-			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%v %v, and %v is wanted", t.DType, t.Layout.Shape, port.DType)}
+			return nil, &InputError{Input: port.Name,
+				Msg: fmt.Sprintf("%v %v, and %v is wanted", t.DType, t.Layout.Shape, port.DType)}
 		}
 		_, end, err := t.Layout.Span()
 		if err == nil && end > int64(len(t.Data)/max(t.DType.Size(), 1)) {
@@ -439,7 +441,8 @@ func (s *Session) Metrics() Metrics {
 // hold notes what the device holds.
 func (m *Metrics) hold(h pager.Held) {
 	m.HeldBytes = h.Total()
-	m.CacheBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes = h.CacheBytes, h.RingBytes, h.ActivationBytes, h.WorkBytes
+	m.CacheBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes = h.CacheBytes, h.RingBytes,
+		h.ActivationBytes, h.WorkBytes
 }
 
 // count adds a pass to the metrics, with what is held after it.
@@ -456,7 +459,8 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	}
 	m.Passing += took
 	m.hold(held)
-	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, stats.PeakBytes), hostBytes, max(m.HostPeakBytes, hostBytes)
+	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, stats.PeakBytes), hostBytes,
+		max(m.HostPeakBytes, hostBytes)
 	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
 	m.KeptBytes = stats.KeptBytes + hostStats.KeptBytes
 	m.PageableBytes = stats.PageableBytes + hostStats.PageableBytes

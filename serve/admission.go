@@ -137,7 +137,7 @@ func (r *Registry) admit(ctx context.Context, v *version, i *instance, of runtim
 	if waits > int64(r.opts.MaxQueue) {
 		gone()
 		v.stats.refused.Add(1)
-		return nil, &Error{Status: http.StatusTooManyRequests, Msg: "too many requests wait for the model", RetryAfter: r.wait(i, waits)}
+		return nil, r.tooMany(i, waits)
 	}
 	if until, ok := ctx.Deadline(); ok && waits > 1 {
 		if wait := r.wait(i, first); time.Until(until) < wait {
@@ -154,6 +154,24 @@ func (r *Registry) admit(ctx context.Context, v *version, i *instance, of runtim
 		return func() { r.gate.leave(); gone() }, nil
 	}
 	return gone, nil
+}
+
+// crammed refuses a request to a version for which as many wait as may, before it is read: under overload most of what
+// comes is refused, and reading it would take from those that are answered.
+func (r *Registry) crammed(v *version) error {
+	i := v.current()
+	waits := v.stats.waiting()
+	if i == nil || waits < int64(r.opts.MaxQueue) {
+		return nil
+	}
+	e := r.tooMany(i, waits+1)
+	v.stats.refused.Add(1)
+	v.stats.done(&call{}, e.Status, 0)
+	return e
+}
+
+func (r *Registry) tooMany(i *instance, waits int64) *Error {
+	return &Error{Status: http.StatusTooManyRequests, Msg: "too many requests wait for the model", RetryAfter: r.wait(i, waits)}
 }
 
 // wait is how long a request of a model would wait, with so many of it there: a pass for as many as share one, at what passes

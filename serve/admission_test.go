@@ -17,6 +17,9 @@ import (
 	"testing/iotest"
 	"time"
 
+	"connectrpc.com/connect"
+
+	"github.com/optimem/optimem/serve/internal/inference"
 	"github.com/optimem/optimem/serve/oip"
 )
 
@@ -121,6 +124,44 @@ func TestOverload(t *testing.T) {
 	if v, _ := r.find("slow", ""); v.stats.waiting() != 0 || v.stats.refused.Load() != 9*most {
 		t.Errorf("%d are here, %d were refused", v.stats.waiting(), v.stats.refused.Load())
 	}
+}
+
+// TestRefusedUnread: where as many wait as may, a request is refused whatever it says, its body is taken so that the connection
+// can go on, and no memory for it. A large message of gRPC is not even taken.
+func TestRefusedUnread(t *testing.T) {
+	r, s := serveSlow(t, Options{MaxQueue: 1, MaxBody: 1 << 20, MaxBodies: 1 << 20})
+	at, client := serveHTTP(t, r.Handler())
+	first := make(chan int, 1)
+	go func() {
+		status, _, _ := ask(r.Handler(), "POST", slowPath, empty)
+		first <- status
+	}()
+	until(t, "a pass", func() bool { return s.calls.Load() == 1 })
+	rest := r.bodies.most - r.bodies.heldBytes()
+	if !r.bodies.take(rest) { // so that memory for a body would be refused
+		t.Fatal("no room")
+	}
+	text := strings.NewReader(strings.Repeat("?", 1<<19))
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("POST", slowPath, text))
+	if w.Code != 429 || text.Len() != 0 || !strings.Contains(w.Body.String(), "too many requests") || w.Header().Get("Retry-After") != "3" {
+		t.Errorf("%d %s, %d bytes are left", w.Code, w.Body, text.Len())
+	}
+	_, err := call1[inference.InferRequest, inference.InferResponse](t, client, at, service+"ModelInfer", &inference.InferRequest{
+		ModelName: "slow", Raw: [][]byte{make([]byte, 2*largeMessage)},
+	})
+	if e, ok := err.(*connect.Error); !ok || e.Code() != connect.CodeResourceExhausted || !strings.Contains(e.Message(), "too many requests") {
+		t.Error(err)
+	}
+	if v, _ := r.find("slow", ""); v.stats.refused.Load() != 2 {
+		t.Errorf("%d were refused", v.stats.refused.Load())
+	}
+	r.bodies.give(rest)
+	close(s.free)
+	if status := <-first; status != 200 {
+		t.Errorf("the request that had begun: %d", status)
+	}
+	until(t, "no bytes are held", func() bool { return r.bodies.heldBytes() == 0 })
 }
 
 // TestDeadlines: a request whose time would be over before its pass is refused at once; one whose time passes in a pass ends
@@ -355,7 +396,7 @@ func TestPace(t *testing.T) {
 	close(s.free)
 	w := &timed{ResponseWriter: httptest.NewRecorder()}
 	begin := time.Now()
-	b, err := r.readBody(w, httptest.NewRequest("POST", "/", iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 2*slowestRate)))))
+	b, err := r.readBody(w, httptest.NewRequest("POST", "/", iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 2*slowestRate)))), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/optimem/optimem/tensor"
 )
 
 // Who sends or takes a body has slack, and then so much time as the slowest rate admits.
@@ -70,8 +72,9 @@ func (b *body) less(n int64) {
 	b.held -= n
 }
 
-// readBody reads the body of a request, unpacked. Its memory is reserved before it is taken. The caller frees it.
-func (r *Registry) readBody(w http.ResponseWriter, req *http.Request) (_ *body, err error) {
+// readBody reads the body of a request, unpacked. Its memory is reserved before it is taken. What comes behind so many bytes of
+// header lies where numbers of every dtype may, if the body's length is known. The caller frees it.
+func (r *Registry) readBody(w http.ResponseWriter, req *http.Request, header int) (_ *body, err error) {
 	most := r.opts.MaxBody
 	packed := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding")))
 	reserve := req.ContentLength
@@ -106,7 +109,7 @@ func (r *Registry) readBody(w http.ResponseWriter, req *http.Request) (_ *body, 
 		return nil, bodyError(err)
 	}
 	if packed == "" && req.ContentLength >= 0 {
-		b.data = make([]byte, 0, req.ContentLength)
+		b.data = alignedBehind(header, req.ContentLength)
 	}
 	if err := b.fill(from, most); err != nil {
 		return nil, err
@@ -114,6 +117,13 @@ func (r *Registry) readBody(w http.ResponseWriter, req *http.Request) (_ *body, 
 	b.less(b.held - int64(cap(b.data)))                            // nothing, but where a declared length was not that
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else the client would be taken for gone when it passes
 	return b, nil
+}
+
+// alignedBehind takes memory for so many bytes, of which those behind a header lie where words may. None is used yet.
+func alignedBehind(header int, bytes int64) []byte {
+	words := make([]uint64, (bytes+7)/8+1)
+	shift := (8 - int64(max(header, 0))%8) % 8
+	return tensor.Of(words, len(words)).Data[shift : shift : shift+bytes]
 }
 
 // fill reads all that there is, most bytes at most.

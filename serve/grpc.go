@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -22,7 +24,9 @@ const service = "/inference.GRPCInferenceService/"
 // to clients for good.
 func (r *Registry) grpcRoutes(mux *http.ServeMux, admin bool) {
 	limit := connect.WithReadMaxBytes(int(min(r.opts.MaxBody+64<<10, 1<<31-1)))
-	add := func(path string, h http.Handler) { mux.Handle("POST "+path, r.counted(h)) }
+	add := func(path string, h http.Handler) {
+		mux.Handle("POST "+path, r.counted(h, path != service+"ModelStreamInfer"))
+	}
 	add(service+"ServerLive", unary(service+"ServerLive", limit, func(context.Context, *inference.Empty) (*inference.LiveResponse, error) {
 		return &inference.LiveResponse{Live: true}, nil
 	}))
@@ -40,7 +44,7 @@ func (r *Registry) grpcRoutes(mux *http.ServeMux, admin bool) {
 	add(service+"ModelMetadata", unary(service+"ModelMetadata", limit, r.grpcMetadata))
 	add(service+"ModelConfig", unary(service+"ModelConfig", limit, r.grpcConfig))
 	add(service+"ModelStatistics", unary(service+"ModelStatistics", limit, r.grpcStatistics))
-	add(service+"ModelInfer", unary(service+"ModelInfer", limit, r.grpcInfer))
+	mux.Handle("POST "+service+"ModelInfer", r.large(r.counted(unary(service+"ModelInfer", limit, r.grpcInfer), true)))
 	add(service+"ModelStreamInfer", connect.NewBidiStreamHandler(service+"ModelStreamInfer", r.grpcStream, limit))
 	add(service+"RepositoryIndex", unary(service+"RepositoryIndex", limit, func(_ context.Context, q *inference.IndexRequest) (*inference.IndexResponse, error) {
 		all := &inference.IndexResponse{}
@@ -78,7 +82,7 @@ func unary[Q, A any](path string, limit connect.HandlerOption, do func(context.C
 // codes are gRPC's for HTTP's statuses.
 var codes = map[int]connect.Code{
 	400: connect.CodeInvalidArgument, 401: connect.CodeUnauthenticated, 403: connect.CodePermissionDenied, 404: connect.CodeNotFound,
-	413: connect.CodeResourceExhausted, 422: connect.CodeFailedPrecondition, 429: connect.CodeResourceExhausted,
+	408: connect.CodeResourceExhausted, 413: connect.CodeResourceExhausted, 415: connect.CodeInvalidArgument, 422: connect.CodeFailedPrecondition, 429: connect.CodeResourceExhausted,
 	statusClientGone: connect.CodeCanceled, 500: connect.CodeInternal, 501: connect.CodeUnimplemented, 503: connect.CodeUnavailable,
 	504: connect.CodeDeadlineExceeded, 507: connect.CodeFailedPrecondition,
 }
@@ -87,24 +91,40 @@ var codes = map[int]connect.Code{
 // read it.
 func grpcError(ctx context.Context, err error) error {
 	e := told(ctx, err)
-	code, known := codes[e.Status]
-	if !known {
-		code = connect.CodeUnknown
-	}
-	out := connect.NewError(code, errors.New(e.Msg))
-	if e.RetryAfter > 0 || e.Status == http.StatusTooManyRequests {
-		out.Meta().Set("grpc-retry-pushback-ms", strconv.FormatInt(max(e.RetryAfter.Milliseconds(), 1), 10))
+	out := connect.NewError(codeOf(e), errors.New(e.Msg))
+	if wait := pushbackOf(e); wait != "" {
+		out.Meta().Set(pushback, wait)
 	}
 	return out
 }
 
+func codeOf(e *Error) connect.Code {
+	if code, known := codes[e.Status]; known {
+		return code
+	}
+	return connect.CodeUnknown
+}
+
+// pushback is the trailer that says when to come back.
+const pushback = "grpc-retry-pushback-ms"
+
+func pushbackOf(e *Error) string {
+	if e.RetryAfter == 0 && e.Status != http.StatusTooManyRequests {
+		return ""
+	}
+	return strconv.FormatInt(max(e.RetryAfter.Milliseconds(), 1), 10)
+}
+
 // counted reserves what a body takes while it comes: of a message of gRPC nobody knows its size before. It counts twice, as
-// it came and as it is read.
-func (r *Registry) counted(next http.Handler) http.Handler {
+// it came and as it is read. Where it is of one message, it has to come as fast as one of REST.
+func (r *Registry) counted(next http.Handler, one bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b := &body{registry: r, client: clientOf(req.Context())}
 		defer b.free()
 		c := &counting{ReadCloser: req.Body, body: b}
+		if one && req.ProtoMajor == 2 { // where the time to read is the request's alone
+			c.ReadCloser = pacedBody{&paced{req.Body, http.NewResponseController(w), time.Now(), 0}, req.Body}
+		}
 		req.Body = c
 		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), countingKey{}, c)))
 	})
@@ -139,7 +159,16 @@ func (c *counting) Read(to []byte) (int, error) {
 	}
 	n, err := c.ReadCloser.Read(to)
 	c.left -= int64(n)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = grpcError(context.Background(), bodyError(err))
+	}
 	return n, err
+}
+
+// A pacedBody is a body that is closed as any other.
+type pacedBody struct {
+	*paced
+	io.Closer
 }
 
 func (r *Registry) grpcHealth(_ context.Context, q *inference.HealthRequest) (*inference.HealthResponse, error) {
@@ -246,6 +275,28 @@ func (r *Registry) grpcStatistics(_ context.Context, q *inference.ModelRequest) 
 }
 
 func (r *Registry) grpcInfer(ctx context.Context, q *inference.InferRequest) (*inference.InferResponse, error) {
+	b, _ := ctx.Value(countingKey{}).(*counting)
+	if b == nil { // what comes by another way is charged all the same, until it is made
+		b = &counting{body: &body{registry: r}}
+		defer b.body.free()
+	}
+	before := b.body.held
+	response, err := r.answerMessage(ctx, q, b.body)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.body.more(b.body.held - before); err != nil { // as it is, and as it is packed
+		return nil, err
+	}
+	out := describe(response)
+	for i := range response.Outputs {
+		out.Raw = append(out.Raw, response.Outputs[i].Raw()) // of all, since clients count through them
+	}
+	return out, nil
+}
+
+// answerMessage has a message answered. The answer's bytes are charged to b.
+func (r *Registry) answerMessage(ctx context.Context, q *inference.InferRequest, b *body) (*oip.Response, error) {
 	if err := r.takes(); err != nil {
 		return nil, err
 	}
@@ -258,26 +309,17 @@ func (r *Registry) grpcInfer(ctx context.Context, q *inference.InferRequest) (*i
 		v.stats.done(&call{}, told(ctx, err).Status, 0)
 		return nil, err
 	}
-	b, _ := ctx.Value(countingKey{}).(*counting)
-	if b == nil { // what comes by another way is charged all the same, until it is made
-		b = &counting{body: &body{registry: r}}
-		defer b.body.free()
-	}
-	before := b.body.held
-	response, err := r.infer(ctx, v, v.model, request, b.body)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.body.more(b.body.held - before); err != nil { // as it is, and as it is packed
-		return nil, err
-	}
+	return r.infer(ctx, v, v.model, request, b)
+}
+
+// describe is the message of an answer without its tensors' bytes.
+func describe(response *oip.Response) *inference.InferResponse {
 	out := &inference.InferResponse{ModelName: response.Model, ModelVersion: response.Version, Id: response.ID}
 	for i := range response.Outputs {
 		o := &response.Outputs[i]
 		out.Outputs = append(out.Outputs, &inference.InferResponse_Output{Name: o.Name, Datatype: o.Datatype(), Shape: int64s(o.Dims())})
-		out.Raw = append(out.Raw, o.Raw()) // of all, since clients count through them
 	}
-	return out, nil
+	return out
 }
 
 // grpcStream answers requests in their order. An error is an answer, and the stream goes on.

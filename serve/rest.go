@@ -2,8 +2,6 @@ package serve
 
 import (
 	"cmp"
-	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"encoding/json"
 	"io"
@@ -316,7 +314,7 @@ type indexed struct {
 }
 
 func (r *Registry) index(w http.ResponseWriter, req *http.Request) error {
-	b, err := r.readBody(w, req)
+	b, err := r.readBody(w, req, 0)
 	if err != nil {
 		return err
 	}
@@ -349,7 +347,7 @@ func (r *Registry) control(admin bool, do func(ctx context.Context, name string)
 		if !admin {
 			return refuse(http.StatusForbidden, "models are opened and closed on the address of administration")
 		}
-		b, err := r.readBody(w, req)
+		b, err := r.readBody(w, req, 0)
 		if err != nil {
 			return err
 		}
@@ -395,7 +393,13 @@ func (r *Registry) inferREST(w http.ResponseWriter, req *http.Request, v *versio
 	if err := r.takes(); err != nil { // before a body is read
 		return err
 	}
-	b, err := r.readBody(w, req)
+	if err := r.crammed(v); err != nil {
+		// The client hears it when it has sent all, and goes on with its connection. What is sent costs no memory.
+		_, _ = io.Copy(io.Discard, &paced{http.MaxBytesReader(w, req.Body, r.opts.MaxBody), http.NewResponseController(w), time.Now(), 0})
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		return err
+	}
+	b, err := r.readBody(w, req, header)
 	if err != nil {
 		return err
 	}
@@ -445,27 +449,23 @@ func writeResponse(w http.ResponseWriter, req *http.Request, response *oip.Respo
 		w.Header().Set(headerLength, strconv.Itoa(head.Len()))
 	}
 	to := io.Writer(w)
-	switch packing(req.Header.Get("Accept-Encoding")) {
-	case "gzip":
-		w.Header().Set("Content-Encoding", "gzip")
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
-		defer z.Close()
+	if packing := packing(req.Header.Get("Accept-Encoding")); packing != "" && worthPacking(response) {
+		w.Header().Set("Content-Encoding", packing)
+		z := packers[packing].Get().(packer)
+		z.Reset(w)
+		defer func() {
+			_ = z.Close() // an error is that of the connection
+			packers[packing].Put(z)
+		}()
 		to = z
-	case "deflate":
-		w.Header().Set("Content-Encoding", "deflate")
-		z, _ := zlib.NewWriterLevel(w, zlib.BestSpeed)
-		defer z.Close()
-		to = z
-	default:
-		if response.HasBinary() {
-			n := int64(head.Len())
-			for i := range response.Outputs {
-				if o := &response.Outputs[i]; o.Binary {
-					n += o.RawBytes()
-				}
+	} else if response.HasBinary() {
+		n := int64(head.Len())
+		for i := range response.Outputs {
+			if o := &response.Outputs[i]; o.Binary {
+				n += o.RawBytes()
 			}
-			w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
 		}
+		w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
 	}
 	w.WriteHeader(http.StatusOK)
 	// From here on an error is that of the connection, and there is nobody to tell.
@@ -484,17 +484,4 @@ func writeResponse(w http.ResponseWriter, req *http.Request, response *oip.Respo
 		}
 	}
 	return nil
-}
-
-// packing is what an answer is packed with, by what a client accepts.
-func packing(accept string) string {
-	for _, part := range strings.Split(accept, ",") {
-		name, q, _ := strings.Cut(strings.TrimSpace(part), ";")
-		if name = strings.ToLower(strings.TrimSpace(name)); name == "gzip" || name == "deflate" {
-			if strings.TrimSpace(q) != "q=0" {
-				return name
-			}
-		}
-	}
-	return ""
 }

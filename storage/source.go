@@ -97,6 +97,17 @@ type PackedSource interface {
 	BufferBytes() int64
 }
 
+// A KeepingSource is a PackedSource of which blocks can stay in memory as the file has them.
+type KeepingSource interface {
+	PackedSource
+	// ReadStored fills p, StoredBytes(off, n) long, with the blocks that have something of n bytes from an offset on, and
+	// checks them.
+	ReadStored(ctx context.Context, p []byte, off, n int64) error
+	// Kept returns a source of the same bytes that decodes those blocks out of p, which ReadStored filled and nobody
+	// changes as long as the source is in use, and reads nothing of the file. It has none of the other bytes.
+	Kept(p []byte, off, n int64) PackedSource
+}
+
 // Packed returns the packed source that a source is, or reads from; false where there is none.
 func Packed(s Source) (PackedSource, bool) {
 	for s != nil {

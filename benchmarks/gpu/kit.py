@@ -183,46 +183,83 @@ def copies(part, kit):
 
 
 def ours(part, kit, label, mode, path, rows, size, *options, runs=None, seconds=None):
-    argv = [kit.bin / "paging", "-device", "cuda", "-library", kit.environment.get("OPTIMEM_LIBCUDA", ""), "-mode", mode, "-rows", rows, "-size", size, "-threads",
-            os.cpu_count() or 1, "-runs", kit.runs if runs is None else runs, *options, path]
-    kept = part.run(label, argv, lambda text: shown(text, rows), seconds)
-    return kept[0] if kept else None
+    """Our passes of all numbers of rows, in one process. Returns what is known of the last."""
+    argv = [kit.bin / "paging", "-device", "cuda", "-library", kit.environment.get("OPTIMEM_LIBCUDA", ""), "-mode", mode,
+            "-rows", listed(rows), "-size", size, "-threads", os.cpu_count() or 1, "-runs", kit.runs if runs is None else runs,
+            "-most", f"{kit.most}s", *options, path]
+    kept = part.run(label, argv, shown, seconds)
+    return kept[-1] if kept else None
 
 
-def shown(text, rows):
+def listed(rows):
+    return ",".join(str(r) for r in (rows if isinstance(rows, list) else [rows]))
+
+
+def shown(text):
     found = as_json(text)
     if found and "seconds" in found:
         # Without passes that count, what counts is all from opening the files on.
         seconds = sorted(found["seconds"] or [found["open_seconds"] + found["first_seconds"]])
-        found["rows"], found["median"] = rows, seconds[len(seconds) // 2]
+        found["median"] = seconds[len(seconds) // 2]
     return found
 
 
-def peer(part, kit, how, network, path, rows, size, *options, seconds=None):
-    part.run(f"PyTorch {how}", [sys.executable, "peers.py", "run", how, network, path, "--device", kit.device, "--rows",
-                                ",".join(str(r) for r in rows), "--size", size, "--runs", kit.runs, *options],
-             seconds=seconds)
+def peer(part, kit, how, network, path, rows, size, *options, label=None, seconds=None):
+    part.run(label or f"PyTorch {how}", [
+        sys.executable, "peers.py", "run", how, network, path, "--device", kit.device, "--rows", listed(rows), "--size", size,
+        "--runs", kit.runs, "--most", kit.most, *options], seconds=seconds)
+
+
+def in_turn(part, kit, programs):
+    """Run programs one after another. Each has its share of what is left, so that none takes the time of those behind it."""
+    for i, program in enumerate(programs):
+        part.add(clocks=clocks(kit))
+        program(max(part.left() / (len(programs) - i) * 1.3, 1))
+    part.add(clocks=clocks(kit))
+
+
+CLOCKS = ("pcie.link.gen.current", "pcie.link.width.current", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw",
+          "clocks_throttle_reasons.active")
+
+
+def clocks(kit):
+    """What the GPU runs at now, as nvidia-smi says it; nothing where there is none."""
+    if kit.dry or not shutil.which("nvidia-smi"):
+        return None
+    try:
+        said = subprocess.run(["nvidia-smi", "--query-gpu=" + ",".join(CLOCKS), "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, timeout=5).stdout.splitlines()
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return dict(zip(CLOCKS, (x.strip() for x in said[0].split(",")))) if said else None
 
 
 BLOCK = 7_000_000  # parameters: the blocks of layer3 and layer4 and the whole of layer1 and layer2 are below
 
 
-def contest(part, kit, network, path, rows_list, size, block, budget=None, seconds=None):
-    """Our modes and the peers at one model."""
-    for rows in rows_list:
-        resident = ours(part, kit, "optimem resident", "resident", path, rows, size, seconds=seconds)
-        limit = ["-memory", budget] if budget else []
-        leaf = ours(part, kit, "optimem page, by leaf", "page", path, rows, size, *limit, seconds=seconds)
-        ours(part, kit, "optimem page, by module", "page", path, rows, size, "-max-layer-size", block, *limit,
-             seconds=seconds)
-        auto = budget
-        if auto is None and leaf and resident:  # half way between the two
-            auto = (leaf["planned_bytes"] + resident["planned_bytes"]) // 2
-        if auto:
-            ours(part, kit, "optimem auto", "auto", path, rows, size, "-memory", auto, seconds=seconds)
-    for how, options in (("resident", ()), ("cpu_offload", ()), ("page", ()), ("page", ("--max-layer-size", block)),
-                         ("group", ())):
-        peer(part, kit, how, network, path, rows_list, size, *options, seconds=seconds)
+def contest(part, kit, network, path, rows, size, block, budget=None):
+    """Our modes and the peers at one model, in turn: a GPU that becomes warm does so for both."""
+    limit, known = ["-memory", budget] if budget else [], {}
+
+    def us(label, mode, *options):
+        def run(seconds):
+            known[label] = ours(part, kit, f"optimem {label}", mode, path, rows, size, *options, seconds=seconds)
+        return run
+
+    def auto(seconds):
+        most = budget
+        if most is None and known.get("page, by leaf") and known.get("resident"):  # half way between the two
+            most = (known["page, by leaf"]["planned_bytes"] + known["resident"]["planned_bytes"]) // 2
+        if most:
+            ours(part, kit, "optimem auto", "auto", path, rows, size, "-memory", most, seconds=seconds)
+
+    def them(label, how, *options):
+        return lambda seconds: peer(part, kit, how, network, path, rows, size, *options, label=f"PyTorch {label}", seconds=seconds)
+
+    in_turn(part, kit, [
+        us("page, by leaf", "page", *limit), them("group", "group"), us("resident", "resident"), them("resident", "resident"), auto,
+        them("cpu_offload", "cpu_offload"), us("page, by module", "page", "-max-layer-size", block, *limit), them("page, by leaf", "page"),
+        them("page, by module", "page", "--max-layer-size", block)])
 
 
 def resnet(part, kit):
@@ -231,7 +268,7 @@ def resnet(part, kit):
     path = kit.scratch / f"{name}.safetensors"
     if part.run("model", [kit.bin / "optimem", "synth", name, "--seed", "1", "-o", path], seconds=kit.seconds(20)) is None:
         return
-    contest(part, kit, name, path, rows, size, BLOCK, seconds=kit.seconds(25))
+    contest(part, kit, name, path, rows, size, BLOCK)
 
 
 LAYERS = 14
@@ -243,7 +280,7 @@ def transformer(part, kit):
     if folder is None:
         return
     rows, size, budget = ([1, 2], 8, 2 << 20) if kit.dry else ([1, 4, 8, 16, 32], 128, 4 << 30)
-    contest(part, kit, "llama", folder, rows, size, 250_000_000, budget, seconds=kit.seconds(30))
+    contest(part, kit, "llama", folder, rows, size, 250_000_000, budget)
 
 
 def llama(part, kit):
@@ -296,7 +333,7 @@ def kernels(part, kit):
     only = "relu 4 KiB" if kit.dry else ""
     bench = [kit.bin / "cuda.test", "-test.run", "^$", "-test.bench", "Ops/" + only.replace(" ", "_") + ("$" if only else ""),
              "-test.benchtime", "1x" if kit.dry else "300ms", "-gpu"]
-    part.run("PyTorch", [sys.executable, "kernels.py", "--device", kit.device, "--only", only], seconds=kit.seconds(60))
+    part.run("PyTorch", [sys.executable, "single_ops.py", "--device", kit.device, "--only", only], seconds=kit.seconds(60))
     part.run("optimem", bench, OpBenchmarks(), seconds=kit.seconds(60))
     blas = kit.environment.get("OPTIMEM_LIBCUDA") if kit.dry else cublaslt()
     if blas:
@@ -335,11 +372,10 @@ def models(part, kit):
                         seconds=kit.seconds(20))
         if made is None:
             continue
-        for rows in rows_list:
-            for label, options in (("", []), (", bf16", ["-precision", "bf16"]), (", tf32", ["-precision", "tf32"]),
-                                   (", cuBLASLt", ["-cublaslt", blas])):
-                if options[-1:] != [None]:
-                    ours(part, kit, f"optimem {name}{label}", "resident", path, rows, size, *options, seconds=kit.seconds(20))
+        for label, options in (("", []), (", bf16", ["-precision", "bf16"]), (", tf32", ["-precision", "tf32"]),
+                               (", cuBLASLt", ["-cublaslt", blas])):
+            if options[-1:] != [None]:
+                ours(part, kit, f"optimem {name}{label}", "resident", path, rows_list, size, *options, seconds=kit.seconds(30))
         for precision in ("fp32", "bf16", "tf32"):
             part.run(f"PyTorch {name}, {precision}", [
                 sys.executable, "peers.py", "run", "resident", name, path, "--device", kit.device, "--rows",
@@ -348,18 +384,56 @@ def models(part, kit):
         path.unlink(missing_ok=True)
 
 
-# The limits of the first five add up to 455 seconds, of 475 that run.sh gives, of 480 that there are; those of the others,
+def start(part, kit):
+    """What the first pass waits for: compiling the kernels, with the driver's cache empty and then not. And some ops."""
+    cache = {"CUDA_CACHE_PATH": str(kit.scratch / "compiled-first")}
+    load = [kit.bin / "cuda.test", "-test.run", "^$", "-test.bench", "Modules", "-test.benchtime", "1x", "-gpu"]
+    for label in ("kernels, first time", "kernels, again"):
+        part.run(label, load, OpBenchmarks(), seconds=kit.seconds(20), environment=cache)
+    only = "relu 4 KiB" if kit.dry else "linear 4096"
+    part.run("PyTorch", [sys.executable, "single_ops.py", "--device", kit.device, "--only", only], seconds=kit.seconds(15))
+    part.run("optimem", [kit.bin / "cuda.test", "-test.run", "^$", "-test.bench", "Ops/" + only.replace(" ", "_") + ("$" if kit.dry else ""),
+                         "-test.benchtime", "1x" if kit.dry else "100ms", "-gpu"], OpBenchmarks(), seconds=kit.seconds(15))
+
+
+# A model of some 3 GB in bfloat16, and a budget in which half of its layers stay.
+WRITER, WRITER_BUDGET = ("-layers", 24, "-hidden", 2560, "-inner", 6912, "-heads", 20, "-key-heads", 4), 2 << 30
+
+
+def text(part, kit):
+    """Tokens a second, with weights that stay and with some that are brought for each pass: bfloat16, for one and more sequences."""
+    folder = kit.scratch / "writer"
+    sizes, budget = (("-hidden", 64, "-inner", 128, "-heads", 1, "-key-heads", 1), 0) if kit.dry else (WRITER, WRITER_BUDGET)
+    if part.run("model", [kit.bin / "larger", "make", *sizes, folder], lambda text: None, seconds=kit.seconds(20)) is None:
+        return
+
+    def write(label, mode, memory, sequences):
+        def run(seconds):
+            part.run(f"optimem {label}", [
+                kit.bin / "larger", "run", "-device", "cuda", "-library", kit.environment.get("OPTIMEM_LIBCUDA", ""), "-mode", mode,
+                "-memory", memory, "-sequences", sequences, "-passes", 2 if kit.dry else 32, "-warm", 1, "-context", 16 if kit.dry else 512, folder],
+                     lambda text: named(as_json(text), sequences), seconds)
+        return run
+
+    def named(found, sequences):
+        return found and {**found, "text_rows": sequences}
+
+    in_turn(part, kit, [write(f"{mode}, bf16", mode, memory, n) for n in (1, 8) for mode, memory in (("resident", 0), ("page", budget))])
+
+
+# The limits of the usual parts add up to 455 seconds, of 475 that run.sh gives, of 480 that there are; those of the others,
 # which are for a run of their own, to less.
-PARTS = {"parity": (parity, 150), "copies": (copies, 30), "resnet": (resnet, 95), "transformer": (transformer, 125),
-         "cold": (cold, 55), "kernels": (kernels, 240), "models": (models, 220)}
-USUAL = ["parity", "copies", "resnet", "transformer", "cold"]
+PARTS = {"parity": (parity, 100), "copies": (copies, 20), "start": (start, 35), "resnet": (resnet, 100), "transformer": (transformer, 115),
+         "text": (text, 40), "cold": (cold, 45), "kernels": (kernels, 240), "models": (models, 220)}
+USUAL = ["parity", "copies", "start", "resnet", "transformer", "text", "cold"]
 
 
 class Kit:
     def __init__(self, args):
         self.dry = args.dry
         self.device = "cpu" if args.dry else "cuda"
-        self.runs = 1 if args.dry else 3
+        # What differs by a twentieth is told from seven passes on. Long ones have at least three, and no more than this many seconds.
+        self.runs, self.most = (1, 600) if args.dry else (7, 4)
         self.results = Results(args.out)
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="optimem-gpu-"))
         self.bin = self.unpacked()
@@ -396,7 +470,7 @@ class Kit:
         part = Part(self, "machine", 40)
         part.run("optimem devices", [self.bin / "optimem", "devices", "--json"], whole(), 20)
         part.run("nvidia-smi", ["sh", "-c", "nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,"
-                                "pcie.link.width.max --format=csv,noheader || true"], lambda text: {"gpu": text[:300]}, 10)
+                                "pcie.link.width.max,pcie.link.gen.current,clocks.max.sm --format=csv,noheader || true"], lambda text: {"gpu": text[:300]}, 10)
         failed = []
         for name in names:
             do, seconds = PARTS[name]
@@ -424,24 +498,77 @@ def whole():
     return line
 
 
+def cell(r):
+    """A median for people: ~ where fewer than seven passes, or their spread, say little about a twentieth."""
+    seconds = r.get("seconds") or []
+    spread = (max(seconds) - min(seconds)) / r["median"] if len(seconds) > 1 else 1
+    return ("~" if len(seconds) < 7 or spread > 0.1 else "") + f"{1e3 * r['median']:.1f}"
+
+
+def grid(title, lines, unit):
+    """A table: a line for each way, a column for each number of rows; * is the best of each column."""
+    ways, columns = list(dict.fromkeys(r["run"] for r in lines)), sorted({r["rows"] for r in lines})
+    if not ways:
+        return
+    best = {n: min(r["median"] for r in lines if r["rows"] == n) for n in columns}
+    print(f"\n{title}, {unit}")
+    print("  " + f"{'':<34}" + "".join(f"{n:>12}" for n in columns))
+    for way in ways:
+        cells = []
+        for n in columns:
+            found = [r for r in lines if r["run"] == way and r["rows"] == n]
+            cells.append(cell(found[-1]) + ("*" if found[-1]["median"] == best[n] else " ") if found else "- ")
+        print("  " + f"{way:<34}" + "".join(f"{c:>12}" for c in cells))
+
+
 def table(results):
-    """The medians for people."""
-    rows = [r for r in results.lines if r.get("median") is not None]
-    for part in ("resnet", "transformer", "cold", "models"):
-        for r in (r for r in rows if r["part"] == part):
-            print(f"  {part:<12}{r['run']:<36}{r['rows']:>5} rows {1e3 * r['median']:>12.1f} ms")
-    peers = {r["op"]: r for r in results.lines if "op" in r and r["run"] == "PyTorch"}
-    for r in (r for r in results.lines if "op" in r):
+    """What people want to know, as tables."""
+    lines = results.lines
+    if any(r.get("dry") for r in lines):
+        print("  A DRY RUN: small sizes on a simulated driver. Its times say nothing.")
+    for r in lines:
+        if r["part"] == "machine" and ("gpu" in r or "cpu" in r):
+            print("  " + (r.get("gpu") or f"{r['cpu']}, {r['cpus']} processors, {r['date']}"))
+    slowest = [r["clocks"] for r in lines if r.get("clocks")]
+    if slowest:
+        for key in CLOCKS:
+            seen = sorted({c.get(key, "") for c in slowest})
+            print(f"  {key:<34}{seen[0]} to {seen[-1]}")
+    tests = [r for r in lines if "tests" in r]
+    if tests:
+        print("\nparity")
+        for r in tests:
+            print(f"  {r['run']:<34}{r['tests']['PASS']:>6} passed {r['tests']['FAIL']:>4} failed {r['tests']['SKIP']:>4} left out")
+    for r in lines:
+        if "summary" in r:
+            print(f"  {r['run']:<34}" + ", ".join(f"{v} {k}" for k, v in r.items() if k not in ("part", "run", "summary")))
+    timed = [r for r in lines if r.get("median") is not None and "rows" in r]
+    for part, title in (("resnet", "ResNet-101, pictures of 512x512"), ("transformer", "12 GB transformer in 4 GB, sequences of 128 tokens"),
+                        ("cold", "cold: from opening to the first output"), ("models", "models that stay")):
+        grid(title, [r for r in timed if r["part"] == part], "ms a pass by rows (* best, ~ uncertain)")
+    writes = [{"run": r["run"], "rows": r["text_rows"], "median": -r["tokens_per_second"]} for r in lines if "text_rows" in r]
+    if writes:
+        print("\nwriting, tokens a second by sequences")
+        for way in dict.fromkeys(r["run"] for r in writes):
+            print(f"  {way:<34}" + "".join(f"{r['rows']:>6}: {-r['median']:<10.2f}" for r in writes if r["run"] == way))
+    peers = {r["op"]: r for r in lines if "op" in r and r["run"] == "PyTorch"}
+    ops = [r for r in lines if "op" in r]
+    if ops:
+        print("\nops")
+    for r in ops:
         ratio = r["seconds"] / peers[r["op"]]["seconds"] if r["op"] in peers else float("nan")
         print(f"  {r['run']:<20}{r['op']:<30}{1e6 * r['seconds']:>10.1f} us {r['tflops']:>8.2f} TFLOP/s"
               f" {r['gb_per_second']:>8.1f} GB/s {ratio:>6.2f} of PyTorch's time")
-    for r in results.lines:
+    for r in lines:
         if "load_kernels_seconds" in r:
             print(f"  {r['run']:<50}{r['load_kernels_seconds']:>8.2f} s")
         if "bytes_per_second" in r:
             print(f"  {'copies':<12}{r['copy']:<44}{r.get('way', ''):<5}{r['bytes_per_second'] / 1e9:>8.1f} GB/s")
-        elif "summary" in r or "tests" in r:
-            print(f"  {r['part']:<12}{r['run']:<36}" + json.dumps({k: v for k, v in r.items() if k not in ("part", "run")}))
+    failed = [r for r in lines if r.get("failed")]
+    if failed:
+        print("\nfailed or cut")
+    for r in failed:
+        print(f"  {r['part']:<12}{r.get('run', r.get('copy', '')):<34}{r['failed'].splitlines()[-1][:70] if r['failed'] else ''}")
 
 
 def main():

@@ -11,12 +11,13 @@ mkdir -p "$kit/bin" "$kit/models/testdata" "$kit/device/devicetest/testdata"
 export GOOS=linux GOARCH="${GOARCH:-amd64}" CGO_ENABLED=0
 go build -trimpath -ldflags '-s -w' -o "$kit/bin/optimem" ./cmd/optimem
 go build -trimpath -ldflags '-s -w' -o "$kit/bin/paging" ./benchmarks/paging
+go build -trimpath -ldflags '-s -w' -o "$kit/bin/larger" ./benchmarks/larger
 go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/cuda.test" ./cuda
 go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/models.test" ./models
 gzip -n "$kit"/bin/*
 cp -R models/testdata/zoo "$kit/models/testdata/zoo"
 cp device/devicetest/testdata/*.json.gz "$kit/device/devicetest/testdata/"
-cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py,kernels.py} benchmarks/peers/make_llama.py models/testdata/zoo_program.py "$kit/"
+cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py,single_ops.py} benchmarks/peers/make_llama.py models/testdata/zoo_program.py benchmarks/gpu/MEASURE.md "$kit/"
 {
 	git rev-parse --short HEAD 2>/dev/null || echo "no commit"
 	git diff --quiet 2>/dev/null || echo "with changes"

@@ -224,6 +224,8 @@ def run(args):
                     seconds.append(took)
                 else:
                     first = took
+                if sum(seconds) > args.most and n >= 3:
+                    break
             emit(how=args.how, network=args.network, rows=rows, load_seconds=load, first_seconds=first, seconds=seconds,
                  median=statistics.median(seconds or [load + first]), output=y.double().abs().mean().item(),
                  peak_device_bytes=torch.cuda.max_memory_allocated() if device.type == "cuda" else None)
@@ -278,6 +280,7 @@ def main():
     p.add_argument("--rows", default="1")
     p.add_argument("--size", type=int, default=224)
     p.add_argument("--runs", type=int, default=3)
+    p.add_argument("--most", type=float, default=float("inf"), help="seconds after which no more passes but three are timed")
     p.add_argument("--max-layer-size", type=int, default=-1)
     p.add_argument("--cold", action="store_true")
     p.add_argument("--precision", choices=("fp32", "bf16", "tf32"), default="fp32", help="bf16: torch.autocast")

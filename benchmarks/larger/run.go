@@ -70,6 +70,8 @@ func run(args []string) (err error) {
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	memory := flags.Int64("memory", 0, "budget in bytes")
 	mode := flags.String("mode", "auto", "auto, page or resident")
+	device := flags.String("device", "cpu", "device")
+	library := flags.String("library", "", "path of a GPU's driver, instead of the system's")
 	var p passes
 	flags.IntVar(&p.sequences, "sequences", 1, "sequences that are written at once")
 	flags.IntVar(&p.rows, "rows", 1, "rows of each in a pass: the next token, and guesses")
@@ -120,6 +122,7 @@ func run(args []string) (err error) {
 	}
 	if p.session, err = optimem.Start(ctx, steps, optimem.Options{
 		Mode: plan.Mode(*mode), Memory: *memory, Rates: rates, Routed: p.routed,
+		Device: *device, CUDALibrary: *library,
 	}); err != nil {
 		return err
 	}

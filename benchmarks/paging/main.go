@@ -11,6 +11,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/optimem/optimem/cost"
@@ -24,6 +26,8 @@ import (
 
 // A report is what is printed.
 type report struct {
+	// Rows are those of a pass. What is said of opening is of the first of several numbers of rows.
+	Rows        int     `json:"rows"`
 	OpenSeconds float64 `json:"open_seconds"`
 	// First is the pass before those that count; it brings the weights that stay.
 	First   float64   `json:"first_seconds"`
@@ -64,15 +68,20 @@ func run() (err error) {
 	hostMemory := flag.Int64("host-memory", 0, "budget of host memory beside a GPU in bytes")
 	capacity := flag.Int64("capacity", 0, "chunk: parameters to pin")
 	maxGroup := flag.Int64("max-layer-size", -1, "page: parameters below which a module is one group")
-	rows := flag.Int("rows", 1, "rows of a run")
+	rows := flag.String("rows", "1", "rows of a run; several numbers, with commas between, are run one after the other")
 	size := flag.Int("size", 224, "height and width of pictures, or length of sequences")
 	batch := flag.Bool("batch", false, "give the rows to RunBatch, which may cut them into micro-batches")
 	runs := flag.Int("runs", 5, "passes to time, after one warm-up")
+	most := flag.Duration("most", 0, "time no more passes of a number of rows after so long, but three; 0 is no bound")
 	threads := flag.Int("threads", 2, "threads")
 	hostRates := flag.String("rates", "", "what 'optimem calibrate --json' printed")
 	deviceRates := flag.String("device-rates", "", "the same of an emulated device")
 	wait := flag.Bool("wait", false, "before the passes, print a line to standard error and read one from standard input")
 	flag.Parse()
+	counts, err := numbers(*rows)
+	if err != nil {
+		return err
+	}
 	begin := time.Now()
 	ckpt, err := loader.Open(flag.Arg(0))
 	if err != nil {
@@ -107,18 +116,42 @@ func run() (err error) {
 		return err
 	}
 	defer session.Close()
-	in, shapes, err := inputs(model, *rows, *size)
+	m := measure{model, session, begin, *size, *runs, *most, *batch, *wait}
+	for i, n := range counts {
+		if err := m.rows(ctx, n, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A measure is what is measured with each number of rows. begin is when the model began to be opened.
+type measure struct {
+	model       *models.Model
+	session     *optimem.Session
+	begin       time.Time
+	size, runs  int
+	most        time.Duration
+	batch, wait bool
+}
+
+// rows times passes of so many rows and prints what they took.
+func (m *measure) rows(ctx context.Context, n int, opens bool) error {
+	in, shapes, err := inputs(m.model, n, m.size)
 	if err != nil {
 		return err
 	}
-	var r report
-	pass, p, err := r.plan(ctx, session, shapes, *batch)
+	r := report{Rows: n}
+	pass, p, err := r.plan(ctx, m.session, shapes, m.batch)
 	if err != nil {
 		return err
 	}
-	r.OpenSeconds, r.Planned, r.Groups = time.Since(begin).Seconds(), p.PeakBytes(), len(p.Groups)
+	if opens {
+		r.OpenSeconds = time.Since(m.begin).Seconds()
+	}
+	r.Planned, r.Groups = p.PeakBytes(), len(p.Groups)
 	r.Compute, r.Load = p.Forecast.ComputeSeconds, p.Forecast.LoadSeconds
-	if *wait {
+	if m.wait {
 		fmt.Fprintln(os.Stderr, "ready")
 		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 			return err
@@ -126,13 +159,28 @@ func run() (err error) {
 	}
 	one := func() (*tensor.Tensor, error) {
 		out, err := pass(ctx, in)
-		return out[model.Outputs()[0]], err
+		return out[m.model.Outputs()[0]], err
 	}
-	if err := r.time(session, *runs, one); err != nil {
+	if err := r.time(m.session, m.runs, m.most, one); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
+
+// numbers reads numbers of rows with commas between.
+func numbers(text string) (list []int, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no number of rows", word)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// leastRuns is how many passes are timed, however long they take.
+const leastRuns = 3
 
 // A runner computes passes over given inputs.
 type runner func(ctx context.Context, in optimem.Values) (optimem.Values, error)
@@ -158,13 +206,20 @@ func (r *report) plan(
 }
 
 // time measures passes, the first of which does not count. pass returns the first output.
-func (r *report) time(session *optimem.Session, runs int, pass func() (*tensor.Tensor, error)) error {
+func (r *report) time(
+	session *optimem.Session, runs int, most time.Duration, pass func() (*tensor.Tensor, error),
+) error {
+	var spent time.Duration
 	for i := range runs + 1 {
+		if most > 0 && spent > most && i > leastRuns {
+			break
+		}
 		before := session.Metrics()
 		clock, simulated := session.Clock()
 		begin := time.Now()
 		out, err := pass()
 		took := time.Since(begin)
+		spent += took
 		if err != nil {
 			return err
 		}

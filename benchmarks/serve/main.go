@@ -2,10 +2,14 @@
 // loop, in which waiting is seen), or with so many clients that each wait for their answer (a closed one, which finds
 // the capacity). And it runs the model by itself, for what the server costs.
 //
-// It speaks the Open Inference Protocol, and knows nothing of the server.
+// It speaks the Open Inference Protocol, or sends any body to any path, and knows nothing of the server. With -pid it says
+// what processor time the server's processes took for an answer, and how much memory they have.
 //
 //	serve -url http://127.0.0.1:8000 -model digits -input input -shape 1,1,8,8 -rate 200 -seconds 20
 //	serve -url http://127.0.0.1:8000 -model digits -input input -shape 1,1,8,8 -clients 32 -grpc
+//	serve -url http://127.0.0.1:8000 -post /v1/embeddings -body request.json -type application/json -clients 8 -pid 4711
+//	serve -url http://127.0.0.1:8000 -model digits -input input -shape 1,1,8,8 -print
+//	serve -echo socket -shape 16777216
 //	serve -direct digits.pt2 -input input -shape 1,1,8,8
 package main
 
@@ -20,10 +24,12 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/optimem/optimem/loader"
@@ -44,6 +50,11 @@ type report struct {
 	RefusedP99 float64     `json:"refused_p99_seconds"`
 	Bytes      int64       `json:"request_bytes"`
 	Copy       float64     `json:"copy_seconds,omitempty"`
+	// Processor is what the server's processes took for an answer, Resident what they have in the end.
+	Processor float64 `json:"processor_seconds_per_answer,omitempty"`
+	Resident  int64   `json:"resident_bytes,omitempty"`
+	// Tokens are those that answers of OpenAI's protocol say that they have.
+	Tokens float64 `json:"tokens_per_second,omitempty"`
 }
 
 // A load is what is asked, and how.
@@ -53,6 +64,10 @@ type load struct {
 	grpc              bool
 	body              []byte
 	client            *http.Client
+	// post is a path to which the body is sent as it is, with each {n} of it a number of its own, as kind says.
+	post, kind string
+	count      atomic.Int64
+	tokens     atomic.Int64
 }
 
 func main() {
@@ -67,6 +82,12 @@ func main() {
 	seconds := flag.Float64("seconds", 10, "for how long")
 	direct := flag.String("direct", "", "file of a model to run by itself")
 	memory := flag.Int64("memory", 0, "its budget in bytes")
+	flag.StringVar(&l.post, "post", "", "path to send -body to, instead of a request of the protocol")
+	flag.StringVar(&l.kind, "type", "application/octet-stream", "its content type")
+	body := flag.String("body", "", "file that is the body; {n} in it is a number that is another in each request. Without one: the input's elements")
+	pid := flag.Int("pid", 0, "process whose processor time and memory count, with those of its children")
+	echo := flag.String("echo", "", "send the input's bytes to what sends them back, which is what copying costs: socket, or http (HTTP/2 with -grpc)")
+	show := flag.Bool("print", false, "ask once and write the answer to standard output")
 	flag.Parse()
 	for _, n := range strings.Split(*shape, ",") {
 		size, err := strconv.Atoi(n)
@@ -79,18 +100,61 @@ func main() {
 		print(l.direct(*direct, *memory, *seconds))
 		return
 	}
+	l.connect()
+	switch {
+	case l.post == "":
+		l.body = l.request()
+	case *body == "":
+		l.body = l.elements()
+	default:
+		var err error
+		if l.body, err = os.ReadFile(*body); err != nil {
+			fail(err)
+		}
+	}
+	switch {
+	case *echo == "socket":
+		print(l.echo(*seconds))
+		return
+	case *echo == "http":
+		print(l.echoHTTP(*clients, *seconds))
+		return
+	case *echo != "":
+		fail(fmt.Errorf("-echo %s", *echo))
+	case *show:
+		if status := l.askFor(os.Stdout); status != http.StatusOK {
+			fail(fmt.Errorf("status %d", status))
+		}
+		return
+	}
+	run := func() (*report, error) {
+		if *rate > 0 {
+			return l.open(*rate, *seconds)
+		}
+		return l.closed(*clients, *seconds)
+	}
+	if *pid == 0 {
+		print(run())
+		return
+	}
+	before := processes(*pid)
+	r, err := run()
+	if err == nil {
+		after := processes(*pid)
+		r.Processor = (after.seconds - before.seconds) / max(r.PerSecond*r.Seconds, 1)
+		r.Resident = after.bytes
+	}
+	print(r, err)
+}
+
+// connect makes the client of the protocol.
+func (l *load) connect() {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!l.grpc)
 	protocols.SetUnencryptedHTTP2(l.grpc)
 	l.client = &http.Client{
-		Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 4096}, Timeout: 5 * time.Minute,
+		Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 4096, DisableCompression: true}, Timeout: 5 * time.Minute,
 	}
-	l.body = l.request()
-	if *rate > 0 {
-		print(l.open(*rate, *seconds))
-		return
-	}
-	print(l.closed(*clients, *seconds))
 }
 
 func fail(err error) {
@@ -160,16 +224,30 @@ func (l *load) head(size int) []byte {
 }
 
 // ask sends a request and returns the status of the answer, as HTTP's.
-func (l *load) ask() int {
-	path := "/v2/models/" + l.model + "/infer"
-	if l.grpc {
+func (l *load) ask() int { return l.askFor(io.Discard) }
+
+// tokensOf finds what an answer says of its tokens.
+var tokensOf = regexp.MustCompile(`"completion_tokens": ?([0-9]+)`)
+
+// askFor writes what is answered.
+func (l *load) askFor(to io.Writer) int {
+	path, body := "/v2/models/"+l.model+"/infer", l.body
+	switch {
+	case l.post != "":
+		path = l.post
+		if bytes.Contains(body, []byte("{n}")) {
+			body = bytes.ReplaceAll(body, []byte("{n}"), strconv.AppendInt(nil, l.count.Add(1), 10))
+		}
+	case l.grpc:
 		path = "/inference.GRPCInferenceService/ModelInfer"
 	}
-	req, err := http.NewRequest(http.MethodPost, l.url+path, bytes.NewReader(l.body))
+	req, err := http.NewRequest(http.MethodPost, l.url+path, bytes.NewReader(body))
 	if err != nil {
 		return 0
 	}
-	if l.grpc {
+	if l.post != "" {
+		req.Header.Set("Content-Type", l.kind)
+	} else if l.grpc {
 		req.Header.Set("Content-Type", "application/grpc")
 		req.Header.Set("Te", "trailers")
 	} else {
@@ -180,7 +258,19 @@ func (l *load) ask() int {
 		return 0
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+	if l.kind == "application/json" {
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return 0
+		}
+		if found := tokensOf.FindSubmatch(text); found != nil {
+			n, _ := strconv.ParseInt(string(found[1]), 10, 64)
+			l.tokens.Add(n)
+		}
+		_, _ = to.Write(text)
+		return resp.StatusCode
+	}
+	if _, err := io.Copy(to, resp.Body); err != nil {
 		return 0
 	}
 	if !l.grpc || resp.StatusCode != http.StatusOK {
@@ -247,7 +337,9 @@ func (l *load) open(rate, seconds float64) (*report, error) {
 		wait.Go(func() { t.add(l.ask(), time.Since(due)) })
 	}
 	wait.Wait()
-	return t.report(time.Since(begin), len(l.body)), nil
+	r := t.report(time.Since(begin), len(l.body))
+	r.Tokens = float64(l.tokens.Load()) / r.Seconds
+	return r, nil
 }
 
 // closed has clients that ask again when they are answered. It says, too, what a copy of a request's bytes and back
@@ -266,6 +358,7 @@ func (l *load) closed(clients int, seconds float64) (*report, error) {
 	}
 	wait.Wait()
 	r := t.report(time.Since(begin), len(l.body))
+	r.Tokens = float64(l.tokens.Load()) / r.Seconds
 	there, back := make([]byte, len(l.body)), make([]byte, len(l.body))
 	copy(there, l.body) // so that the pages are there
 	copy(back, there)

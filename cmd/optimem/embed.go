@@ -17,11 +17,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/embed"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -88,6 +90,9 @@ type embedding struct {
 	texts                  []inputText
 	folder                 *embed.Folder
 	peakBytes, loadedBytes int64
+	// loading is how long it took to bring the weights that stay, before anything was computed.
+	loading  time.Duration
+	computed bool
 }
 
 const (
@@ -99,7 +104,7 @@ const (
 
 func (e *embedding) check() error {
 	changed := e.cmd.Flags().Changed
-	switch format := formatOf(e.output); {
+	switch format := arrays.FormatOf(e.output); {
 	case e.input != "" && len(e.args) > 0:
 		return e.usage("", "TEXT and --input are both given")
 	case changed("prompt") && changed("prompt-name"):
@@ -108,7 +113,7 @@ func (e *embedding) check() error {
 		return e.usage("", "--dim takes a number of 1 or more")
 	case changed("max-tokens") && e.maxTokens < 1 || e.maxTokens < 0:
 		return e.usage("", "--max-tokens takes a number of 1 or more")
-	case e.output != "" && format != ".jsonl" && outputFormats[format] == nil:
+	case e.output != "" && format != ".jsonl" && arrays.Formats[format] == nil:
 		return e.usage("there is: .npy, .safetensors, .json, .jsonl", "%s: unknown format of vectors", e.output)
 	}
 	return e.checkFlags()
@@ -182,6 +187,14 @@ func (e *embedding) start(ctx context.Context) (*embed.Embedder, func() error, e
 		return nil, nil, err
 	}
 	opts.Session = e.options(nil, 0)
+	opts.Session.Observe = func(ev runtime.Event) {
+		switch {
+		case ev.Kind == runtime.GroupDone:
+			e.computed = true
+		case ev.Kind == runtime.WeightsLoaded && !e.computed:
+			e.loading += ev.Took
+		}
+	}
 	embedder, err := embed.New(ctx, e.folder, m.model, opts)
 	if err != nil {
 		return nil, nil, errors.Join(err, m.close())
@@ -300,6 +313,7 @@ func (e *embedding) printJSON(r *embed.Result, seconds float64) error {
 	o.Set("tokens", append([]int{}, r.Tokens...))
 	o.Set("cut", r.Cut)
 	o.Set("seconds", seconds)
+	o.Set("load_seconds", e.loading.Seconds())
 	o.Set("peak_device_bytes", e.peakBytes)
 	o.Set("bytes_moved", e.loadedBytes)
 	if e.output == "" {
@@ -331,11 +345,11 @@ func (e *embedding) rows(of func(i int) vectorJSON) iter.Seq[vectorJSON] {
 
 // write writes the vectors to a file.
 func (e *embedding) write(ctx context.Context, f *os.File, r *embed.Result) error {
-	if format := formatOf(e.output); format != ".jsonl" {
+	if format := arrays.FormatOf(e.output); format != ".jsonl" {
 		x := tensor.Of(r.Data, len(r.Tokens), r.Dim)
-		return outputFormats[format](ctx, contextWriter{ctx, f}, []namedTensor{{"embeddings", x}})
+		return arrays.Formats[format](ctx, arrays.Writer(ctx, f), []arrays.Named{{Name: "embeddings", Tensor: x}})
 	}
-	w := bufio.NewWriter(contextWriter{ctx, f})
+	w := bufio.NewWriter(arrays.Writer(ctx, f))
 	for i, t := range e.texts {
 		if err := t.line(w, r.Tokens[i], r.Vector(i)); err != nil {
 			return err

@@ -123,12 +123,18 @@ func hints(err error) []string {
 		}
 	case loader.ErrLimit:
 		if errors.Is(err, loader.ErrMemory) {
-			return []string{"if you trust the file, allow more memory: --open-memory 1GiB"}
+			return []string{moreMemory(4 * loader.AllowedBytes(err))}
 		}
 	case loader.ErrUnsupported, loader.ErrFormat:
 		return headHints(loader.Class(err), path)
 	}
 	return nil
+}
+
+// moreMemory is the hint that opening a file may take so many bytes, or rather whole gibibytes.
+func moreMemory(bytes int64) string {
+	const gib = 1 << 30
+	return fmt.Sprintf("if you trust the file, allow more memory: --open-memory %dGiB", max(1, (bytes-1)/gib+1))
 }
 
 // headHints looks at the first bytes of a file that was refused: most such files are not checkpoints at all.

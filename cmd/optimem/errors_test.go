@@ -12,6 +12,15 @@ import (
 	"github.com/optimem/optimem/loader"
 )
 
+// TestMoreMemory: the hint names what is enough, in whole gibibytes.
+func TestMoreMemory(t *testing.T) {
+	for bytes, want := range map[int64]string{0: "1GiB", 1: "1GiB", 1 << 30: "1GiB", 1<<30 + 1: "2GiB", 7_200_000_000: "7GiB"} {
+		if got := moreMemory(bytes); !strings.HasSuffix(got, " --open-memory "+want) {
+			t.Errorf("%d: %s, want %s", bytes, got, want)
+		}
+	}
+}
+
 func TestReport(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -26,8 +26,8 @@ import (
 
 const generateLong = `Continue a text, or answer. MODEL is the Hugging Face folder of a language model with its tokenizer, or a GGUF file.
 If it has a chat template, PROMPT is a user's message; --raw continues PROMPT itself. An encoder-decoder model (T5, BART,
-mBART, Pegasus, Marian) reads PROMPT as its source; for Whisper PROMPT is a WAV file, or --sound. Without PROMPT,
-standard input is the prompt. The text is streamed to standard output.
+mBART, Pegasus, Marian) reads PROMPT as its source; for Whisper, and for wav2vec 2.0 and its like (CTC), PROMPT is a WAV
+file, or --sound; for BLIP it is a picture. Without PROMPT, standard input is the prompt. The text is streamed to standard output.
 
 The same seed gives the same text in every mode, budget and number of threads, and beside any other prompts. Keys and
 values, and the states of recurrent models, are in the budget. Sampling follows the folder's generation_config.json,
@@ -122,6 +122,11 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if err := g.check(); err != nil {
 		return err
 	}
+	if letters, err := generate.OpenLetters(g.model); err != nil {
+		return textError(err)
+	} else if letters != nil {
+		return g.spell(ctx, letters)
+	}
 	if err := g.settings(); err != nil {
 		return err
 	}
@@ -131,7 +136,7 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if err := g.hear(); err != nil {
 		return err
 	}
-	r, tokens, err := g.read()
+	r, tokens, err := g.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,11 +184,11 @@ func (g *generating) generate(ctx context.Context) (err error) {
 }
 
 // read returns what is asked for and how many tokens it has to read.
-func (g *generating) read() (generate.TextRequest, int, error) {
+func (g *generating) read(ctx context.Context) (generate.TextRequest, int, error) {
 	if g.sound != "" {
 		r := g.request("", nil)
 		r.Language, r.Task = g.language, g.task
-		source, err := g.source()
+		source, err := g.source(ctx)
 		r.Request.Source = source
 		return r, 0, err
 	}

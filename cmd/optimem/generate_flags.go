@@ -59,16 +59,14 @@ const kvNames = "fp32, bf16, fp16, int8"
 
 // writingPrecisions are those of [precisions] in which a row's bits do not depend on how many rows there are, the
 // default first.
-var writingPrecisions = []string{"fp32", "int8"}
+var writingPrecisions = []string{"fp32", "bf16", "int8"}
 
 // writingFlags defines the flags of all commands that write.
 func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	w.runs = 1
-	flags.StringVar(&w.precision, "precision", writingPrecisions[0],
-		"round inputs of products to a `PRECISION`: fp32; int8, where weights are blocks of integers (lossy)")
-	grouped(flags, deviceGroup, "precision")
+	w.precisionFlag(cmd)
 	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
 	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", generate.DefaultTokens))
 	flags.StringArrayVar(&w.stops, "stop", nil, "end before this `TEXT` (repeatable)")
@@ -85,7 +83,6 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 
 	w.samplingFlags(cmd)
 	w.sessionFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("precision", cobra.FixedCompletions(writingPrecisions, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -102,6 +99,23 @@ func (w *writing) samplingFlags(cmd *cobra.Command) {
 	flags.Uint64Var(&w.seed, "seed", 0, "seed of what is drawn, a number `N`")
 	grouped(flags, samplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
 		"frequency-penalty", "seed")
+}
+
+// checkPrecision refuses a precision that products of models that write do not have.
+func (w *writing) checkPrecision() error {
+	if !slices.Contains(writingPrecisions, w.precision) {
+		return w.usage("there is: "+strings.Join(writingPrecisions, ", "), "unknown precision %q", w.precision)
+	}
+	return nil
+}
+
+// precisionFlag defines the flag of what products round.
+func (w *writing) precisionFlag(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&w.precision, "precision", writingPrecisions[0],
+		"round factors of products to a `PRECISION`: fp32, none; bf16; int8, inputs alone, where weights are blocks of integers")
+	grouped(flags, deviceGroup, "precision")
+	_ = cmd.RegisterFlagCompletionFunc("precision", cobra.FixedCompletions(writingPrecisions, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // checkWriting looks at the flags alone.
@@ -122,8 +136,8 @@ func (w *writing) checkWriting() error {
 			return w.usage("", "--%s takes a number that is not negative", name)
 		}
 	}
-	if !slices.Contains(writingPrecisions, w.precision) {
-		return w.usage("there is: "+strings.Join(writingPrecisions, ", "), "unknown precision %q", w.precision)
+	if err := w.checkPrecision(); err != nil {
+		return err
 	}
 	if err := w.checkKV(w.kv); err != nil {
 		return err

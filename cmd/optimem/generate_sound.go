@@ -3,22 +3,26 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
+	"github.com/spf13/pflag"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/heard"
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
 // hear looks at what is asked of a sound: for a model that writes what was spoken the prompt is the file of one.
 func (g *generating) hear() error {
-	if len(g.args) > 0 && g.text.Defaults().Speech != nil {
-		if _, err := os.Stat(g.args[0]); err != nil {
-			return g.usage("give a WAV file, or with --sound the features of one", "the model reads a sound, and %.80q is no file", g.args[0])
+	if d := g.text.Defaults(); len(g.args) > 0 && (d.Speech != nil || d.Pictures) {
+		if err := g.soundArgument(); err != nil {
+			return err
 		}
-		g.sound, g.args = g.args[0], nil
 	}
 	if g.sound == "" && (g.language != "" || g.task != "") {
 		return g.usage("", "--language and --task are for sounds")
@@ -26,29 +30,71 @@ func (g *generating) hear() error {
 	return nil
 }
 
-// npyMagic begins files of NumPy's.
-const npyMagic = "\x93NUMPY"
+// soundArgument takes PROMPT for the file of a sound.
+func (g *generating) soundArgument() error {
+	if _, err := os.Stat(g.args[0]); err != nil {
+		if g.text != nil && g.text.Defaults().Pictures {
+			return g.usage("give a picture", "the model writes of a picture, and %.80q is no file", g.args[0])
+		}
+		return g.usage("give a WAV file, or with --sound the features of one", "the model reads a sound, and %.80q is no file", g.args[0])
+	}
+	g.sound, g.args = g.args[0], nil
+	return nil
+}
 
-// source reads a sound: a WAV file, or features in a file of NumPy's.
-func (g *generating) source() (_ *generate.Source, err error) {
+// listened opens the sound, has it read, and says what of it is left out.
+func (g *generating) listened(read func(f *os.File) (generate.Heard, error)) (err error) {
 	f, err := os.Open(g.sound)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, f.Close()) }()
+	h, err := read(f)
+	if err == nil && h.Read < h.Seconds {
+		g.say("note", fmt.Sprintf("the sound has %.1f s, and the model reads the first %.1f: what comes after is left out", h.Seconds, h.Read))
+	}
+	return soundError(g.sound, err)
+}
+
+// picture reads a picture as the folder's preprocessor_config.json says.
+func (g *generating) picture(ctx context.Context) (*generate.Source, error) {
+	spec, err := g.pictureSpec(g.sound)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = cmp.Or(err, f.Close()) }()
-	head := make([]byte, len(npyMagic))
-	if n, err := f.ReadAt(head, 0); err == nil && string(head[:n]) == npyMagic {
-		features, err := g.features(f)
-		return &generate.Source{Features: features}, err
-	}
-	source, heard, err := g.text.Sound(bufio.NewReader(f))
+	p, err := g.decode(ctx, g.sound)
 	if err != nil {
-		return nil, soundError(g.sound, err)
+		return nil, err
 	}
-	if heard.Read < heard.Seconds {
-		g.say("note", fmt.Sprintf("the sound has %.1f s, and the model reads the first %.1f: what comes after is left out", heard.Seconds, heard.Read))
+	height, width, err := spec.Size(p.Height, p.Width)
+	if err != nil {
+		return nil, g.pictureError(g.sound, err)
 	}
-	return source, nil
+	values := make([]float32, 3*height*width)
+	if err := spec.Apply(ctx, p, values); err != nil {
+		return nil, g.pictureError(g.sound, err)
+	}
+	return &generate.Source{Features: values}, nil
+}
+
+// source reads a picture; or a sound: a WAV file, or features in a file of NumPy's.
+func (g *generating) source(ctx context.Context) (source *generate.Source, err error) {
+	if g.text.Defaults().Pictures {
+		return g.picture(ctx)
+	}
+	return source, g.listened(func(f *os.File) (h generate.Heard, err error) {
+		if !heard.IsFeatures(f) {
+			source, h, err = g.text.Sound(bufio.NewReader(f))
+			return h, err
+		}
+		features, err := heard.Features(f)
+		var kind *heard.KindError
+		if errors.As(err, &kind) {
+			return h, g.usage("features are float32 [bins, times], as WhisperFeatureExtractor gives them", "%s %v", g.sound, kind)
+		}
+		source = &generate.Source{Features: features}
+		return h, err
+	})
 }
 
 // soundError gives an error about a sound its exit code and hint.
@@ -68,26 +114,63 @@ func soundError(path string, err error) error {
 	return err
 }
 
-// features reads those of a sound.
-func (g *generating) features(f *os.File) ([]float32, error) {
-	info, err := f.Stat()
+// spell writes what was spoken with a model that says a letter for each moment of a sound: it runs once, as a whole.
+func (g *generating) spell(ctx context.Context, letters *generate.Letters) (err error) {
+	if err := g.checkSpell(); err != nil {
+		return err
+	}
+	var input *tensor.Tensor
+	var h generate.Heard
+	if err := g.listened(func(f *os.File) (generate.Heard, error) {
+		input, h, err = letters.Sound(bufio.NewReader(f))
+		return h, err
+	}); err != nil {
+		return err
+	}
+	m, err := g.openModel(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a, err := npy.Open(f, info.Size())
+	defer func() { err = cmp.Or(err, m.close()) }()
+	shapes := map[string]tensor.Shape{letters.Input: input.Layout.Shape}
+	m.in = &runInputs{values: runtime.Values{letters.Input: input}, shapes: shapes}
+	if err := g.begin(ctx, m, nil, shapes); err != nil {
+		return err
+	}
+	out, facts, err := m.pass(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", g.sound, err)
+		return err
 	}
-	n, err := a.Layout.Shape.NumElements()
-	if a.DType != tensor.Float32 || err != nil || n > maxFeatures {
-		return nil, g.usage("features are float32 [bins, times], as WhisperFeatureExtractor gives them", "%s is %v %v", g.sound, a.DType, a.Layout.Shape)
-	}
-	x, err := a.Read()
+	text, err := letters.Text(out[letters.Output])
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", g.sound, err)
+		return err
 	}
-	return tensor.Slice[float32](x.Contiguous())
+	came := heard.Facts{Text: text, Sound: h.Seconds, Read: h.Read, Seconds: facts.Seconds, Peak: facts.PeakDeviceBytes, Moved: facts.MovedBytes}
+	if g.asJSON {
+		return came.Print(g.stdout)
+	}
+	if _, err := fmt.Fprintln(g.stdout, text); err == nil && !g.quiet {
+		g.say("done", came.String())
+	}
+	return err
 }
 
-// maxFeatures bounds the features of a sound.
-const maxFeatures = 16 << 20
+// checkSpell refuses flags of how tokens are written, and takes the sound that PROMPT names.
+func (g *generating) checkSpell() error {
+	var refused error
+	g.cmd.Flags().Visit(func(f *pflag.Flag) {
+		writes := slices.ContainsFunc(f.Annotations[flagGroup], func(group string) bool {
+			return group == writingGroup || group == samplingGroup || group == stagesGroup
+		})
+		if (writes || f.Name == "logprobs" || f.Name == "routing") && f.Name != "sound" && refused == nil {
+			refused = g.usage("", "--%s is for models that write token by token: this one says letters of a sound (CTC)", f.Name)
+		}
+	})
+	switch {
+	case refused != nil || g.sound != "":
+		return refused
+	case len(g.args) == 0:
+		return g.usage("optimem generate MODEL speech.wav", "the model reads a sound, and none is given")
+	}
+	return g.soundArgument()
+}

@@ -5,10 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
-	"maps"
-	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,29 +42,6 @@ func sourceModel(t *testing.T, name string) string {
 	}) bool {
 		return r.Name == name
 	})]
-	header, data := make(map[string]any), []byte(nil)
-	for _, key := range slices.Sorted(maps.Keys(r.State)) {
-		shape, begin := r.State[key], len(data)
-		n := 1
-		for _, d := range shape {
-			n *= d
-		}
-		h := fnv.New64()
-		_, _ = h.Write([]byte(key))
-		random := rand.New(rand.NewPCG(h.Sum64(), 3))
-		for range n {
-			x := random.NormFloat64() / 2
-			if len(shape) == 1 {
-				x = 1 + x/4
-			}
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
-		}
-		header[key] = map[string]any{"dtype": "F32", "shape": shape, "data_offsets": []int{begin, len(data)}}
-	}
-	text, err := json.Marshal(header)
-	if err != nil {
-		t.Fatal(err)
-	}
 	words := make(map[string]int)
 	for id := range 96 {
 		words[fmt.Sprintf("w%d", id)] = id
@@ -83,7 +56,7 @@ func sourceModel(t *testing.T, name string) string {
 	dir := t.TempDir()
 	for file, content := range map[string][]byte{
 		"config.json": []byte(r.Config), "generation_config.json": []byte(r.Text.Generation), "tokenizer.json": tokens,
-		"model.safetensors": append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), data...),
+		"model.safetensors": []byte(weightsOf(t, r.State)),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -173,6 +146,22 @@ func TestGenerateFromASound(t *testing.T) {
 	}
 }
 
+// wavOf is a WAV file of samples of 16 bits.
+func wavOf(channels, rate, n int) []byte {
+	b := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00")
+	b = binary.LittleEndian.AppendUint16(b, uint16(channels))
+	b = binary.LittleEndian.AppendUint32(b, uint32(rate))
+	b = binary.LittleEndian.AppendUint32(b, uint32(rate*channels*2))
+	b = binary.LittleEndian.AppendUint32(b, uint32(channels*2)|16<<16)
+	b = binary.LittleEndian.AppendUint32(append(b, "data"...), uint32(n*channels*2))
+	for i := range n {
+		for range channels {
+			b = binary.LittleEndian.AppendUint16(b, uint16(int16(i*i%9000-4500)))
+		}
+	}
+	return b
+}
+
 // TestGenerateFromWAV: a WAV file is what the features of it are, as a prompt and with --sound, in stereo too; what the
 // model reads no more of is said; the task changes how the text begins; other files are refused, with what would help.
 func TestGenerateFromWAV(t *testing.T) {
@@ -184,21 +173,7 @@ func TestGenerateFromWAV(t *testing.T) {
 		}
 		return path
 	}
-	wav := func(channels, rate, n int) []byte {
-		b := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00")
-		b = binary.LittleEndian.AppendUint16(b, uint16(channels))
-		b = binary.LittleEndian.AppendUint32(b, uint32(rate))
-		b = binary.LittleEndian.AppendUint32(b, uint32(rate*channels*2))
-		b = binary.LittleEndian.AppendUint32(b, uint32(channels*2)|16<<16)
-		b = binary.LittleEndian.AppendUint32(append(b, "data"...), uint32(n*channels*2))
-		for i := range n {
-			for range channels {
-				b = binary.LittleEndian.AppendUint16(b, uint16(int16(i*i%9000-4500)))
-			}
-		}
-		return b
-	}
-	one := write("one.wav", wav(1, 16000, 12000))
+	one := write("one.wav", wavOf(1, 16000, 12000))
 	if _, text, code := command(t, "generate", dir, one); code != exitUnsafe || !strings.Contains(text, "preprocessor_config.json") {
 		t.Errorf("without a configuration: exit code %d: %q", code, text)
 	}
@@ -211,18 +186,18 @@ func TestGenerateFromWAV(t *testing.T) {
 	if want == "" {
 		t.Error("nothing is written")
 	}
-	for _, args := range [][]string{{"--sound", one}, {write("two.wav", wav(2, 16000, 12000))}, {one, "--task", "transcribe", "--mode", "page"}} {
+	for _, args := range [][]string{{"--sound", one}, {write("two.wav", wavOf(2, 16000, 12000))}, {one, "--task", "transcribe", "--mode", "page"}} {
 		if got, _ := done(t, slices.Concat([]string{"generate", dir}, args, ask)...); got != want {
 			t.Errorf("%v: %q, want %q", args, got, want)
 		}
 	}
-	if other, _ := done(t, append([]string{"generate", dir, write("other.wav", wav(1, 16000, 3000))}, ask...)...); other == want {
+	if other, _ := done(t, append([]string{"generate", dir, write("other.wav", wavOf(1, 16000, 3000))}, ask...)...); other == want {
 		t.Error("another sound gives the same")
 	}
 	if other, _ := done(t, append([]string{"generate", dir, one, "--task", "translate"}, ask...)...); other == want {
 		t.Error("another task gives the same")
 	}
-	out, text := done(t, "generate", dir, write("long.wav", wav(1, 16000, 40000)), "--max-tokens", "3")
+	out, text := done(t, "generate", dir, write("long.wav", wavOf(1, 16000, 40000)), "--max-tokens", "3")
 	if out == "" || !strings.Contains(text, "has 2.5 s, and the model reads the first 1.0") {
 		t.Errorf("of a longer sound: %q", text)
 	}
@@ -231,9 +206,9 @@ func TestGenerateFromWAV(t *testing.T) {
 		code int
 		says string
 	}{
-		"44100": {wav(1, 44100, 100), exitUnsupported, "-ar 16000"}, "six": {wav(6, 16000, 100), exitUnsupported, "-ac 1"},
+		"44100": {wavOf(1, 44100, 100), exitUnsupported, "-ar 16000"}, "six": {wavOf(6, 16000, 100), exitUnsupported, "-ac 1"},
 		"mp3": {[]byte("ID3\x04\x00\x00\x00\x00\x00\x00\x00\x00"), exitUnsupported, "ffmpeg"},
-		"cut": {wav(1, 16000, 100)[:90], exitUnsafe, "it ends in the samples"}, "empty": {nil, exitUnsafe, "it ends in the head"},
+		"cut": {wavOf(1, 16000, 100)[:90], exitUnsafe, "it ends in the samples"}, "empty": {nil, exitUnsafe, "it ends in the head"},
 	} {
 		if out, text, code := command(t, "generate", dir, write(name, c.file)); code != c.code || out != "" || !strings.Contains(text, c.says) {
 			t.Errorf("%s: exit code %d: %q", name, code, text)

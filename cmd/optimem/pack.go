@@ -33,7 +33,8 @@ original again, byte for byte. Reading is faster where the disk gives less than 
 printed.
 
 PATH must not exist; it is there once all is written and was decoded again and compared, and a run that fails or is
-interrupted leaves nothing behind.`
+interrupted leaves nothing behind. With --resume it leaves what is done in .NAME.partial beside PATH, also where it is
+killed, and the next run with --resume goes on from there.`
 
 const unpackLong = `Write the original of what 'optimem pack' wrote, byte for byte. Files that are not packed are copied. A block that does not
 come back ends it with exit code 5.`
@@ -45,6 +46,7 @@ type packing struct {
 	output        string
 	threads       int
 	asJSON, quiet bool
+	resume        bool
 }
 
 func (c *commandLine) packCommand() *cobra.Command {
@@ -56,6 +58,7 @@ func (c *commandLine) packCommand() *cobra.Command {
   optimem generate ./Qwen3-4B-packed --memory 2GiB 'Why is the sky blue?'`,
 	}
 	p.complete(cmd)
+	cmd.Flags().BoolVar(&p.resume, "resume", false, "go on where an earlier run ended, and keep what is done where this one ends early")
 	cmd.RunE = c.enter(func(cmd *cobra.Command, args []string) error {
 		p.cmd = cmd
 		return p.pack(cmd.Context(), args[0])
@@ -118,7 +121,7 @@ func (p *packing) begin(model string) (*progress, error) {
 }
 
 func (p *packing) options(bar *progress) pack.Options {
-	return pack.Options{Threads: p.threads, Progress: func(n int64) { bar.add(int(n)) }}
+	return pack.Options{Threads: p.threads, Resume: p.resume, Progress: func(n int64) { bar.add(int(n)) }}
 }
 
 func (p *packing) pack(ctx context.Context, model string) error {

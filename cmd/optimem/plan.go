@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/planned"
 	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/plan"
@@ -94,55 +94,12 @@ func (r *run) plan(ctx context.Context) (err error) {
 	return r.planText(m, leastBytes, func(t *ascii.Table) { r.planRun(t, m) })
 }
 
-// A jsonGroup is a group in the answer of --json.
-type jsonGroup struct {
-	Path      string `json:"path"`
-	Params    int64  `json:"params"`
-	Bytes     int64  `json:"bytes"`
-	Placement string `json:"placement"`
-	// Device is the GPU, where there are several.
-	Device string `json:"device,omitempty"`
-	// Part of Parts says which share of a module it is that is cut by rows.
-	Part  int `json:"part,omitempty"`
-	Parts int `json:"parts,omitempty"`
-}
-
-// A jsonEncoded says how many weights are blocks of codes in memory, in the answer of --json.
-type jsonEncoded struct {
-	Encoding string `json:"encoding"`
-	Weights  int    `json:"weights"`
-	Bytes    int64  `json:"bytes"`
-}
-
-// deviceOf names the GPU of a group where a plan is for several, "" else.
-func (r *run) deviceOf(g *plan.Group) string {
-	names := strings.Split(r.device, ",")
-	if len(names) < 2 || !strings.HasPrefix(r.device, "cuda") || g.Device >= len(names) {
-		return ""
-	}
-	return names[g.Device]
-}
-
-func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
-	return func(yield func(jsonGroup) bool) {
-		shares := p.Shares()
-		for i := range p.Groups {
-			g, share := &p.Groups[i], shares[i]
-			for _, l := range g.Layers() {
-				if !yield(jsonGroup{l.Path, l.Params, l.WeightBytes, g.Placement(), r.deviceOf(g), share.Part, share.Parts}) {
-					return
-				}
-			}
-		}
-	}
-}
-
 func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	p := m.plan
 	o := jsonout.New(r.stdout)
 	o.Set("mode", r.mode)
 	o.Set("device", r.device)
-	jsonout.Array(o, "groups", r.planGroups(p))
+	jsonout.Array(o, "groups", planned.Groups(p, r.device))
 	o.Set("peak_device_bytes", p.PeakBytes())
 	o.Set("peak_host_bytes", p.HostBytes())
 	o.Set("activation_bytes", p.ActivationBytes)
@@ -150,9 +107,9 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.Set("cache_bytes", p.CacheBytes)
 	}
 	if list := p.Encodings(); len(list) > 0 {
-		var all []jsonEncoded
+		var all []planned.Encoded
 		for _, e := range list {
-			all = append(all, jsonEncoded{e.Name, e.Weights, e.Bytes})
+			all = append(all, planned.Encoded{Encoding: e.Name, Weights: e.Weights, Bytes: e.Bytes})
 		}
 		jsonout.Array(o, "encodings", slices.Values(all))
 	}
@@ -170,14 +127,18 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.Set("bytes_recomputed_per_run", n)
 		o.Set("expected_recompute_seconds", p.Forecast.AgainSeconds)
 	}
-	if waits(p) {
-		o.Set("values", originsOf(p))
+	if planned.Waits(p) {
+		o.Set("values", planned.OriginsOf(p))
 	}
 	if p.DecodeBytes > 0 {
 		rates := r.decodeRates(m)
 		o.Set("decode_bytes", p.DecodeBytes)
 		o.Set("packed_read_seconds", rates.packed)
 		o.Set("raw_read_seconds", rates.raw)
+		if bytes, whole := p.Fixed.StoredBytes(); bytes > 0 {
+			o.Set("compressed_resident_bytes", bytes)
+			o.Set("compressed_resident_weight_bytes", whole)
+		}
 	}
 	if p.SourceBytes > 0 {
 		o.Set("row_length_bytes", p.SourceBytes)
@@ -195,64 +156,11 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	return o.Close()
 }
 
-// jsonOrigins counts activations by whose bytes they have.
-type jsonOrigins struct {
-	New      int `json:"new"`
-	Reused   int `json:"reused"`
-	Overlaid int `json:"overlaid"`
-	Swapped  int `json:"swapped"`
-	// Recomputed are computed anew.
-	Recomputed int `json:"recomputed"`
-}
-
-// waits reports whether a pass does not keep an activation that it needs again.
-func waits(p *plan.Plan) bool {
-	_, in := p.SwappedBytes()
-	return in > 0 || p.AgainBytes() > 0
-}
-
-func originsOf(p *plan.Plan) (n jsonOrigins) {
-	if p.Sides != nil {
-		a, b := originsOf(p.Sides.Device), originsOf(p.Sides.Host)
-		return jsonOrigins{a.New + b.New, a.Reused + b.Reused, a.Overlaid + b.Overlaid, a.Swapped + b.Swapped,
-			a.Recomputed + b.Recomputed}
-	}
-	of := map[plan.Origin]*int{
-		plan.New: &n.New, plan.Reused: &n.Reused, plan.Overlaid: &n.Overlaid, plan.Swapped: &n.Swapped, plan.Recomputed: &n.Recomputed,
-	}
-	for _, origin := range p.Origins() {
-		*of[origin]++
-	}
-	return n
-}
-
-// maxPlanRows is how many rows are printed; a large model has many that are alike.
-const maxPlanRows = 100
-
 // planText prints the groups and what memory is for, and has more say what is done with it.
 func (r *run) planText(m *openModel, leastBytes int64, more func(*ascii.Table)) error {
 	p := m.plan
 	w := bufio.NewWriter(r.stdout)
-	table := ascii.NewTable(
-		ascii.Left("group"), ascii.Right("params"), ascii.Right("bytes"), ascii.Left("placement"), ascii.Right("slot"),
-		ascii.Right("at"), ascii.Right("loads in"), ascii.Right("computes in"),
-	)
-	rows := r.planRows(p)
-	listed := rows
-	if !r.verbose {
-		listed = rows[:min(len(rows), maxPlanRows)]
-	}
-	for i := range listed {
-		table.Row(listed[i].cells(max(p.Instances, 1))...)
-	}
-	_, _ = fmt.Fprint(w, table)
-	n := 0
-	for _, row := range rows[len(listed):] {
-		n += row.last - row.first + 1
-	}
-	if n > 0 {
-		_, _ = fmt.Fprintf(w, "… and %d more groups: --verbose lists all\n", n)
-	}
+	planned.WriteGroups(w, p, r.device, r.verbose)
 	sums := r.planSums(m, leastBytes)
 	more(sums)
 	_, _ = fmt.Fprintf(w, "\n%s", sums)
@@ -291,6 +199,10 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	if n := len(p.Fixed.Packed); n > 0 {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")
 	}
+	if bytes, whole := p.Fixed.StoredBytes(); bytes > 0 {
+		t.Row("compressed", fmt.Sprintf("%s of those that stay, as the packed file has them, for %s",
+			ascii.FormatSize(bytes), ascii.FormatSize(whole)))
+	}
 	peak := ascii.FormatSize(p.PeakBytes())
 	if budget, _ := m.session.Budget(); budget > 0 {
 		peak += " of " + ascii.FormatSize(budget)
@@ -315,7 +227,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 // hostPurposes says what memory of the host is for, beside a device.
 func hostPurposes(p *plan.Plan) []wording.Purpose {
 	host := []wording.Purpose{
-		wording.For(p.StagingBytes, "staging"), wording.For(p.HostCopyBytes, "copies of weights"),
+		wording.For(p.StagingBytes+p.TransferBytes, "staging"), wording.For(p.HostCopyBytes, "copies of weights"),
 		wording.For(p.SwapBytes, "activations that wait"), wording.For(p.GatherBytes, "rows of embeddings"),
 	}
 	if !p.Target.Direct {
@@ -334,7 +246,7 @@ func hostPurposes(p *plan.Plan) []wording.Purpose {
 
 // groupsText counts groups by where their weights are.
 func groupsText(p *plan.Plan) string {
-	all, resident, paged, host, rows := 0, 0, 0, 0, 0
+	all, resident, decoded, paged, host, rows := 0, 0, 0, 0, 0, 0
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		n := len(g.Layers())
@@ -342,6 +254,8 @@ func groupsText(p *plan.Plan) string {
 		switch {
 		case g.OnHost:
 			host += n
+		case g.Decoded:
+			decoded += n
 		case g.Paged():
 			paged += n
 		case g.Rows:
@@ -351,6 +265,9 @@ func groupsText(p *plan.Plan) string {
 		}
 	}
 	groups := fmt.Sprintf("%d: %d resident, %d paged", all, resident, paged)
+	if decoded > 0 {
+		groups += fmt.Sprintf(", %d decoded from memory", decoded)
+	}
 	if rows > 0 {
 		groups += fmt.Sprintf(", %d by the rows they need", rows)
 	}
@@ -383,8 +300,8 @@ func (r *run) planRun(t *ascii.Table, m *openModel) {
 	if n := p.AgainBytes(); n > 0 {
 		t.Row("computed anew", fmt.Sprintf("%s of activations per run, in %s", ascii.FormatSize(n), secondsText(p.Forecast.AgainSeconds)))
 	}
-	if waits(p) {
-		n := originsOf(p)
+	if planned.Waits(p) {
+		n := planned.OriginsOf(p)
 		text := fmt.Sprintf("%d in new memory, %d in that of others, %d written over an operand, %d swapped in",
 			n.New, n.Reused, n.Overlaid, n.Swapped)
 		if n.Recomputed > 0 {

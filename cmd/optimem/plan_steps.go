@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/planned"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/models"
@@ -195,6 +196,9 @@ func (r *run) stepsRows(t *ascii.Table, s *stepsPlan) {
 	}
 	if n := p.MovedBytes + p.Routed.ExpectedBytes; n > 0 {
 		moved = ascii.FormatSize(n)
+		if read := p.FileBytes(); read < p.MovedBytes {
+			moved += ", of " + ascii.FormatSize(read+p.Routed.ExpectedBytes) + " in the file"
+		}
 		if s.sequences > 1 {
 			moved += fmt.Sprintf(", or %s for a token of each text", ascii.FormatSize(s.all.MovedBytes+s.all.Routed.ExpectedBytes))
 		}
@@ -231,7 +235,7 @@ func (r *run) stepsJSON(s *stepsPlan) error {
 	o.Set("context", s.engine.Context())
 	o.Set("sequences", s.sequences)
 	o.Set("rows_per_pass", s.engine.Rows())
-	jsonout.Array(o, "groups", r.planGroups(p))
+	jsonout.Array(o, "groups", planned.Groups(p, r.device))
 	o.Set("kv", s.kv.String())
 	o.Set("kv_bytes", p.CacheBytes)
 	o.Set("peak_device_bytes", s.peakBytes())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/cmd/optimem/internal/profiled"
 	profiling "github.com/optimem/optimem/profile"
@@ -143,7 +144,7 @@ func (p *profiler) profile(ctx context.Context) (err error) {
 			return err
 		}
 		err := newfile.Write(p.html, func(f *os.File) error {
-			_, err := contextWriter{ctx, f}.Write(page.Bytes())
+			_, err := arrays.Writer(ctx, f).Write(page.Bytes())
 			return err
 		})
 		if err != nil {

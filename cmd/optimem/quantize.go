@@ -28,12 +28,16 @@ do not fit, which are listed.
 
 Scales are those with which a group's numbers have the least squared error. What the model computes with its weights is
 not looked at unless --calibrate gives a text like those that it will read: then the model reads it, and codes of
-integers are chosen as GPTQ does, so that what a layer computes of such a text changes little. That takes longer and
-loses less. Try the result: --text prints the perplexity of a text before and after.
+integers are chosen as GPTQ does, so that what a layer computes of such a text changes little, or with --channels channels
+are scaled as AWQ does. That takes longer and loses less. Try the result: --text prints the perplexity of a text before and after.
 
   int8         8 bits, one scale for each row; int8:GROUP one for so many numbers of a row
   int4[:GROUP] 4 bits, one scale for each 128 or GROUP numbers of a row
   fp8          float8_e4m3fn, one scale for each row
+
+With --format gguf the result is one file for llama.cpp, optimem and others, with tokenizer and template: --to is then
+q8_0, q6_k, q4_k (with Q6_K for what is most sensitive, as Q4_K_M files have it), q4_1 or q4_0. Embeddings and lm_head are
+quantised, too. Models of the types llama, mistral, qwen2 and qwen3 can be written, with tokenizers of BPE over bytes.
 
 One part of a tensor is in memory at a time. DIR must not exist; it is there once all is written, and a run that fails or
 is interrupted leaves nothing behind.`
@@ -42,6 +46,7 @@ const quantizeExamples = `  optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int8 --to 
   optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int4 --to int4:32 --minimum
   optimem quantize ./model -o ./model-fp8 --to fp8 --keep 'model.layers.0.*' --keep '*.down_proj'
   optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int8 --to int8 --text sample.txt
+  optimem quantize ./Qwen3-4B -o ./Qwen3-4B.Q4_K_M.gguf --format gguf --to q4_k
   optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int4 --to int4 --calibrate many.txt --text sample.txt --memory 8GiB`
 
 // A quantizing is one run of the command quantize.
@@ -49,12 +54,13 @@ type quantizing struct {
 	*commandLine
 	cmd                    *cobra.Command
 	output, to, text       string
+	format                 string
 	calibrate              string
 	context                int
 	keep                   []string
 	memory, openMemory     sizeFlag
 	minimum, asJSON, quiet bool
-	actOrder               bool
+	actOrder, channels     bool
 }
 
 func (c *commandLine) quantizeCommand() *cobra.Command {
@@ -83,16 +89,19 @@ func (c *commandLine) quantizeCommand() *cobra.Command {
 	flags.BoolVar(&q.asJSON, "json", false, "print one JSON object")
 	flags.BoolVar(&q.quiet, "quiet", false, "draw no progress")
 	grouped(flags, outputGroup, "output", "text", "context", "json", "quiet")
-	flags.StringVar(&q.to, "to", "", "`SCHEME` of the weights: int8, int4, int8:GROUP, int4:GROUP or fp8 (required)")
+	flags.StringVar(&q.to, "to", "", "`SCHEME` of the weights: int8, int4, int8:GROUP, int4:GROUP or fp8; for a GGUF file q8_0, q6_k, q4_k, q4_1 or q4_0 (required)")
+	flags.StringVar(&q.format, "format", "compressed-tensors", "write a folder in the `FORMAT` of compressed-tensors, or one gguf file")
 	flags.BoolVar(&q.minimum, "minimum", false, "give each group a zero point beside its scale (asymmetric): int8 and int4 only")
 	flags.StringArrayVar(&q.keep, "keep", nil, "leave modules that match a `PATTERN`, such as '*.layers.0.*', as they are; repeatable")
 	flags.StringVar(&q.calibrate, "calibrate", "", "choose codes as GPTQ does, by what a `FILE` of text makes the model compute: int8 and int4 only")
 	flags.BoolVar(&q.actOrder, "act-order", false, "with --calibrate: begin with the columns that are given most")
-	grouped(flags, modelGroup, "to", "minimum", "keep", "calibrate", "act-order")
+	flags.BoolVar(&q.channels, "channels", false, "with --calibrate: scale channels as AWQ does, instead of choosing codes as GPTQ does")
+	grouped(flags, modelGroup, "to", "format", "minimum", "keep", "calibrate", "act-order", "channels")
 	flags.Var(&q.memory, "memory", "memory for weights on their way (default 64 MiB), and to run the model for --text and --calibrate (default: what is free)")
 	flags.Var(&q.openMemory, "open-memory", "memory that opening a file may take (default 12 × its size, from 32 to 256 MiB)")
 	grouped(flags, memoryGroup, "memory", "open-memory")
-	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions([]string{"int8", "int4", "fp8"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(slices.Concat([]string{"int8", "int4", "fp8"}, quantize.GGUFKinds), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"compressed-tensors", "gguf"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -108,8 +117,8 @@ func (q *quantizing) scheme(model string) (quantize.Scheme, error) {
 		return quantize.Scheme{}, usageError(q.cmd, errors.New("--text takes a file"))
 	case changed("calibrate") && q.calibrate == "":
 		return quantize.Scheme{}, usageError(q.cmd, errors.New("--calibrate takes a file"))
-	case q.actOrder && q.calibrate == "":
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("--act-order is for --calibrate"))
+	case (q.actOrder || q.channels) && q.calibrate == "", q.actOrder && q.channels:
+		return quantize.Scheme{}, usageError(q.cmd, errors.New("--act-order and --channels are for --calibrate, one of them"))
 	case changed("context") && q.text == "" && q.calibrate == "":
 		return quantize.Scheme{}, usageError(q.cmd, errors.New("--context is for --text and --calibrate"))
 	case changed("context") && q.context < 2:
@@ -129,6 +138,13 @@ func (q *quantizing) scheme(model string) (quantize.Scheme, error) {
 }
 
 func (q *quantizing) run(ctx context.Context, model string) (err error) {
+	switch q.format {
+	case "gguf":
+		return q.runGGUF(ctx, model)
+	case "compressed-tensors":
+	default:
+		return usageError(q.cmd, errors.New("--format is compressed-tensors or gguf"))
+	}
 	scheme, err := q.scheme(model)
 	if err != nil {
 		return err
@@ -143,7 +159,7 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 	}
 	defer func() { err = cmp.Or(err, calibration.close()) }()
 	if calibration != nil {
-		opts.Calibration, opts.ByUse, opts.MemoryBytes = calibration.text, q.actOrder, int64(q.memory)/weightShare
+		opts.Calibration, opts.ByUse, opts.Channels, opts.MemoryBytes = calibration.text, q.actOrder, q.channels, int64(q.memory)/weightShare
 	}
 	folder, err := quantize.Open(ctx, model, opts)
 	if err != nil {
@@ -153,7 +169,24 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, folder.Close()) }()
-	if err := newfile.CheckRoom(filepath.Clean(q.output), folder.OutBytes); err != nil {
+	return q.finish(ctx, model, quantized{
+		scheme: scheme, outBytes: folder.OutBytes, workBytes: folder.WorkBytes, beforeNamed: &folder.BeforeNamed,
+		write: folder.Write, place: calibration.place,
+	})
+}
+
+// A quantized is a folder or a file that is about to be written.
+type quantized struct {
+	scheme              quantize.Scheme
+	outBytes, workBytes int64
+	beforeNamed         *func(ctx context.Context, written string) error
+	write               func(ctx context.Context, name string, progress func(int64)) (*quantize.Report, error)
+	place               func(error) error
+}
+
+// finish writes what was decided, and prints what became of it.
+func (q *quantizing) finish(ctx context.Context, model string, w quantized) error {
+	if err := newfile.CheckRoom(filepath.Clean(q.output), w.outBytes); err != nil {
 		return err
 	}
 	if err := quantize.CheckNew(q.output); err != nil {
@@ -165,28 +198,68 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 	}
 	bar := &progress{}
 	if !q.quiet {
-		bar = newProgress(q.stderr, filepath.Base(q.output), folder.WorkBytes)
+		bar = newProgress(q.stderr, filepath.Base(q.output), w.workBytes)
 	}
 	if text != nil {
-		folder.BeforeNamed = func(ctx context.Context, written string) error {
+		*w.beforeNamed = func(ctx context.Context, written string) error {
 			bar.clear()
 			return text.measureAfter(ctx, written)
 		}
 	}
-	report, err := folder.Write(ctx, q.output, func(n int64) { bar.add(int(n)) })
+	report, err := w.write(ctx, q.output, func(n int64) { bar.add(int(n)) })
 	bar.clear()
 	if err != nil {
-		return calibration.place(notNew(err))
+		return w.place(notNew(err))
 	}
 	if q.asJSON {
-		return q.printJSON(report, scheme, text)
+		return q.printJSON(report, w.scheme, text)
 	}
-	table := q.table(report, scheme)
+	table := q.table(report, w.scheme)
 	if text != nil {
 		table += text.line()
 	}
 	_, err = io.WriteString(q.stdout, table)
 	return err
+}
+
+// checkGGUF refuses flags that have no use for a GGUF file.
+func (q *quantizing) checkGGUF() error {
+	switch {
+	case q.output == "":
+		return usageError(q.cmd, errors.New("no output file given"), "name it with -o, for instance -o model.gguf")
+	case !slices.Contains(quantize.GGUFKinds, strings.ToLower(q.to)):
+		return usageError(q.cmd, errors.New("--format gguf takes --to "+strings.Join(quantize.GGUFKinds, ", ")))
+	case q.minimum, q.calibrate != "", q.actOrder, q.channels:
+		return usageError(q.cmd, errors.New("--minimum, --calibrate, --act-order and --channels are not for --format gguf"))
+	case q.cmd.Flags().Changed("text") && q.text == "":
+		return usageError(q.cmd, errors.New("--text takes a file"))
+	case q.cmd.Flags().Changed("context") && (q.text == "" || q.context < 2):
+		return usageError(q.cmd, errors.New("--context is for --text, and takes a number of 2 or more"))
+	}
+	return nil
+}
+
+// runGGUF writes a GGUF file.
+func (q *quantizing) runGGUF(ctx context.Context, model string) (err error) {
+	if err := q.checkGGUF(); err != nil {
+		return err
+	}
+	scheme := quantize.Scheme{Kind: strings.ToLower(q.to)}
+	file, err := quantize.OpenGGUF(ctx, model, quantize.GGUFOptions{
+		Kind: scheme.Kind, Keep: q.keep, MemoryBytes: int64(q.memory),
+		Loader: loader.Options{Limits: loader.Limits{MemoryBytes: int64(q.openMemory)}},
+	})
+	if errors.Is(err, path.ErrBadPattern) {
+		return usageError(q.cmd, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, file.Close()) }()
+	return q.finish(ctx, model, quantized{
+		scheme: scheme, outBytes: file.OutBytes, workBytes: file.WorkBytes, beforeNamed: &file.BeforeNamed,
+		write: file.Write, place: (*calibrating)(nil).place,
+	})
 }
 
 // notNew says what to do about a folder that is there.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/memory"
@@ -72,7 +73,7 @@ func (r *run) traced(ctx context.Context, do func(ctx context.Context) error) er
 		return do(ctx)
 	}
 	return newfile.Write(r.traceFile, func(f *os.File) error {
-		r.trace = trace.New(contextWriter{ctx, f})
+		r.trace = trace.New(arrays.Writer(ctx, f))
 		err := do(ctx)
 		return cmp.Or(err, r.trace.Close())
 	})
@@ -109,7 +110,7 @@ func (r *run) reportAfter(ctx context.Context, m *openModel) error {
 		return nil
 	}
 	return newfile.Write(r.snapshotFile, func(f *os.File) error {
-		return memory.WriteSnapshot(contextWriter{ctx, f}, m.plan)
+		return memory.WriteSnapshot(arrays.Writer(ctx, f), m.plan)
 	})
 }
 

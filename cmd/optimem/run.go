@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/values"
 	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/loader"
@@ -235,8 +236,8 @@ func (r *run) run(ctx context.Context) (err error) {
 		r.say("warning", "the module was saved in training; it ran as after model.eval()")
 	}
 	for _, res := range results {
-		if res.nan > 0 {
-			r.say("warning", fmt.Sprintf("output %s holds %d NaN of %d values", res.name, res.nan, res.n))
+		if res.NaN > 0 {
+			r.say("warning", fmt.Sprintf("output %s holds %d NaN of %d values", res.Name, res.NaN, res.N))
 		}
 	}
 	_, _ = fmt.Fprintf(r.stderr, "optimem: %s\n", facts)
@@ -280,9 +281,9 @@ func (r *run) scanWeights(ctx context.Context, ckpt *loader.Checkpoint) error {
 		if err != nil {
 			return err
 		}
-		if e := elementsOf(t); e.float {
-			if nan := summarize(w.Name, t).nan; nan > 0 {
-				r.say("warning", fmt.Sprintf("weight %s holds %d NaN of %d values", w.Name, nan, e.n))
+		if e := values.Of(t); e.Float {
+			if nan := values.Summarize(w.Name, t).NaN; nan > 0 {
+				r.say("warning", fmt.Sprintf("weight %s holds %d NaN of %d values", w.Name, nan, e.N))
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func (r *run) assumeNumber(in *runInputs, p models.Port, shapes map[string]tenso
 	default:
 		return fmt.Errorf("BUG: input %s is a number of %v", p.Name, p.DType)
 	}
-	if _, err := binary.Encode(data, native, one); err != nil {
+	if _, err := binary.Encode(data, binary.NativeEndian, one); err != nil {
 		return fmt.Errorf("BUG: input %s: %w", p.Name, err)
 	}
 	t := &tensor.Tensor{DType: p.DType, Layout: tensor.Contiguous(), Data: data}

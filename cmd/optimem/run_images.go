@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
@@ -153,7 +155,7 @@ func (r *run) decode(ctx context.Context, path string) (*preprocess.Picture, err
 	reader := struct {
 		io.Reader
 		io.Seeker
-	}{contextReader{ctx, f}, f}
+	}{arrays.Reader(ctx, f), f}
 	limits := preprocess.Limits{MemoryBytes: int64(r.maxMemory)}
 	p, err := unlessDone(ctx, func() (*preprocess.Picture, error) {
 		defer f.Close()
@@ -174,9 +176,12 @@ func (r *run) pictureError(path string, err error) error {
 	case errors.Is(err, preprocess.ErrUnsupported):
 		return &failure{err: err, code: exitUnsupported, hints: []string{"convert it to PNG"}}
 	case errors.Is(err, preprocess.ErrLimit):
-		return &failure{err: err, code: exitUnsafe, hints: []string{
-			"if you trust the file, allow more memory: --open-memory 4GiB",
-		}}
+		needBytes := 4 * cmp.Or(int64(r.maxMemory), 1<<30)
+		var large *preprocess.MemoryError
+		if errors.As(err, &large) {
+			needBytes = large.NeedBytes
+		}
+		return &failure{err: err, code: exitUnsafe, hints: []string{moreMemory(needBytes)}}
 	case errors.Is(err, preprocess.ErrFormat):
 		return &failure{err: err, code: exitUnsafe}
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/loader"
@@ -308,21 +309,21 @@ func fillRandom(data []byte, d tensor.DType, rng *rand.Rand) error {
 	switch d {
 	case tensor.Float32, tensor.Complex64:
 		size = 4
-		element = func(p []byte) { _, _ = binary.Encode(p, native, float32(uniform())) }
+		element = func(p []byte) { _, _ = binary.Encode(p, binary.NativeEndian, float32(uniform())) }
 	case tensor.Float64, tensor.Complex128:
 		size = 8
-		element = func(p []byte) { _, _ = binary.Encode(p, native, uniform()) }
+		element = func(p []byte) { _, _ = binary.Encode(p, binary.NativeEndian, uniform()) }
 	case tensor.Float16:
-		element = func(p []byte) { native.PutUint16(p, tensor.Float16FromFloat32(float32(uniform()))) }
+		element = func(p []byte) { binary.NativeEndian.PutUint16(p, tensor.Float16FromFloat32(float32(uniform()))) }
 	case tensor.BFloat16:
-		element = func(p []byte) { native.PutUint16(p, tensor.BFloat16FromFloat32(float32(uniform()))) }
+		element = func(p []byte) { binary.NativeEndian.PutUint16(p, tensor.BFloat16FromFloat32(float32(uniform()))) }
 	case tensor.UInt8:
 		element = func(p []byte) { p[0] = byte(rng.Uint32()) }
 	case tensor.Bool, tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64,
 		tensor.UInt16, tensor.UInt32, tensor.UInt64:
 		// Zero and one are valid as indices, tokens and masks of almost any model.
 		low := 0
-		if native.Uint16([]byte{0, 1}) == 1 {
+		if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 			low = size - 1
 		}
 		element = func(p []byte) { p[low] = byte(rng.Uint32() & 1) }
@@ -343,8 +344,8 @@ func (r *run) readFile(
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	single := len(f.names) == 1 && (f.names[0] == "" || len(ports) == 1)
+	defer func() { err = errors.Join(err, f.Close()) }()
+	single := len(f.Names) == 1 && (f.Names[0] == "" || len(ports) == 1)
 	switch {
 	case port == nil && single && len(ports) == 1:
 		port = &ports[0]
@@ -356,13 +357,13 @@ func (r *run) readFile(
 	if port != nil {
 		name := ""
 		switch {
-		case len(f.names) == 1:
-			name = f.names[0]
-		case slices.Contains(f.names, port.Name):
+		case len(f.Names) == 1:
+			name = f.Names[0]
+		case slices.Contains(f.Names, port.Name):
 			name = port.Name
 		default:
-			return r.usage("it holds: "+listed(f.names), "%s holds %s and none is called %s",
-				path, counted(len(f.names), "tensor"), port.Name)
+			return r.usage("it holds: "+listed(f.Names), "%s holds %s and none is called %s",
+				path, counted(len(f.Names), "tensor"), port.Name)
 		}
 		in.rows = rowNames{file: filepath.Base(path)}
 		if len(in.values) > 0 || len(ports) > 1 {
@@ -370,7 +371,7 @@ func (r *run) readFile(
 		}
 		return r.readTensor(ctx, in, f, name, *port)
 	}
-	for _, name := range f.names {
+	for _, name := range f.Names {
 		p := portNamed(ports, name)
 		if p == nil {
 			return r.usage(describePorts(ports), "%s: the model has no input %q", path, name)
@@ -382,20 +383,20 @@ func (r *run) readFile(
 	return nil
 }
 
-func (r *run) readTensor(ctx context.Context, in *runInputs, f *arrayFile, name string, p models.Port) error {
+func (r *run) readTensor(ctx context.Context, in *runInputs, f *arrays.File, name string, p models.Port) error {
 	if _, twice := in.values[p.Name]; twice {
 		return r.usage("", "input %s is given twice", p.Name)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t, err := f.read(ctx, name, in.alloc, func(d tensor.DType, s tensor.Shape) error { return r.fits(p, d, s) })
+	t, err := f.Read(ctx, name, in.alloc, func(d tensor.DType, s tensor.Shape) error { return r.fits(p, d, s) })
 	if err != nil {
 		var placed *failure
 		if errors.As(err, &placed) {
 			return err
 		}
-		return fmt.Errorf("%s: %w", f.path, err)
+		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	if in.values[p.Name] = t; p.Number && r.setNumber != nil {
 		r.setNumber(p.Name, t)
@@ -413,4 +414,39 @@ func listed(names []string) string {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
 	}
 	return strings.Join(names, ", ")
+}
+
+// openSized opens a file that a flag names and whose size is known.
+func openSized(path string) (*os.File, int64, error) { return arrays.OpenFile(path) }
+
+// openArrays opens an input by its name, or by its content where the name says nothing.
+func (r *run) openArrays(ctx context.Context, path string, limits loader.Limits) (*arrays.File, error) {
+	switch ext := strings.ToLower(filepath.Ext(path)); {
+	case ext == ".npy":
+		return arrays.OpenNPY(path)
+	case ext == ".npz":
+		return arrays.OpenNPZ(path)
+	}
+	ckpt, err := loader.OpenWith(ctx, path, loader.Options{Limits: limits})
+	if err != nil {
+		return nil, err
+	}
+	f := &arrays.File{Path: path, Close: ckpt.Close}
+	for _, w := range ckpt.Weights {
+		f.Names = append(f.Names, w.Name)
+	}
+	if len(ckpt.Unreadable) > 0 {
+		return nil, errors.Join(ckpt.Unreadable[0], ckpt.Close())
+	}
+	if len(f.Names) == 0 {
+		return nil, errors.Join(r.usage("", "%s holds no tensor", path), ckpt.Close())
+	}
+	f.Read = func(ctx context.Context, name string, _ arrays.Allocator, check arrays.Check) (*tensor.Tensor, error) {
+		w, _ := ckpt.Weight(name)
+		if err := check(w.DType, w.Layout.Shape); err != nil {
+			return nil, err
+		}
+		return w.Contents(ctx)
+	}
+	return f, nil
 }

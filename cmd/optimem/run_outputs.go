@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/values"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -20,7 +21,7 @@ import (
 
 // A runOutput is an output with what is printed of it.
 type runOutput struct {
-	summary
+	values.Summary
 	tensor *tensor.Tensor
 }
 
@@ -29,7 +30,7 @@ func runOutputs(names []string, out runtime.Values) []runOutput {
 	var results []runOutput
 	for _, name := range names {
 		if t, ok := out[name]; ok {
-			results = append(results, runOutput{summarize(name, t), t})
+			results = append(results, runOutput{values.Summarize(name, t), t})
 		}
 	}
 	return results
@@ -122,22 +123,22 @@ type topEntry struct {
 }
 
 // ranked reports whether an output has rows of numbers to rank.
-func (r *run) ranked(s summary) bool { return r.top > 0 && len(s.shape) > 0 && s.all.real }
+func (r *run) ranked(s values.Summary) bool { return r.top > 0 && len(s.Shape) > 0 && s.All.Real }
 
-// rows returns how many rows an output has, and how long they are.
-func (s summary) rows() (n, length int) {
-	length = s.shape[len(s.shape)-1]
+// summaryRows returns how many rows an output has, and how long they are.
+func summaryRows(s values.Summary) (n, length int) {
+	length = s.Shape[len(s.Shape)-1]
 	if length == 0 {
 		return 0, 0
 	}
-	return s.n / length, length
+	return s.N / length, length
 }
 
 // best returns the largest values of a row, the first of equal ones first.
-func (r *run) best(s summary, row int) []topEntry {
-	_, length := s.rows()
+func (r *run) best(s values.Summary, row int) []topEntry {
+	_, length := summaryRows(s)
 	from := row * length
-	before := func(i, j int) bool { return s.all.less(j, i) || !s.all.less(i, j) && i < j }
+	before := func(i, j int) bool { return s.All.Less(j, i) || !s.All.Less(i, j) && i < j }
 	var top []int // few: kept in order by insertion
 	for i := from; i < from+length; i++ {
 		if len(top) == r.top && !before(i, top[len(top)-1]) {
@@ -153,7 +154,7 @@ func (r *run) best(s summary, row int) []topEntry {
 	}
 	entries := make([]topEntry, len(top))
 	for k, i := range top {
-		entries[k] = topEntry{Index: i - from, Value: json.RawMessage(s.all.jsonText(i))}
+		entries[k] = topEntry{Index: i - from, Value: json.RawMessage(s.All.JSON(i))}
 		if length == len(r.labels) {
 			entries[k].Label = r.labels[i-from]
 		}
@@ -168,14 +169,14 @@ func (r *run) checkLabels(results []runOutput) error {
 	}
 	var lengths []string
 	for _, res := range results {
-		if !r.ranked(res.summary) {
+		if !r.ranked(res.Summary) {
 			continue
 		}
-		_, length := res.rows()
+		_, length := summaryRows(res.Summary)
 		if length == len(r.labels) {
 			return nil
 		}
-		lengths = append(lengths, fmt.Sprintf("%s has rows of %d", res.name, length))
+		lengths = append(lengths, fmt.Sprintf("%s has rows of %d", res.Name, length))
 	}
 	return r.usage("one label on each line", "%s holds %s: %s",
 		r.labelsFile, counted(len(r.labels), "label"), cmp.Or(strings.Join(lengths, ", "), "no output has rows"))
@@ -187,10 +188,10 @@ func (r *run) print(facts runFacts, results []runOutput, rows rowNames) error {
 		return r.printJSON(facts, results)
 	}
 	w := bufio.NewWriter(r.stdout)
-	var plain []summary
+	var plain []values.Summary
 	for _, res := range results {
-		if !r.ranked(res.summary) {
-			plain = append(plain, res.summary)
+		if !r.ranked(res.Summary) {
+			plain = append(plain, res.Summary)
 		}
 	}
 	if len(plain) > 0 {
@@ -198,22 +199,22 @@ func (r *run) print(facts runFacts, results []runOutput, rows rowNames) error {
 	}
 	several := len(results) > 1
 	for i, res := range results {
-		if !r.ranked(res.summary) {
+		if !r.ranked(res.Summary) {
 			continue
 		}
 		if several {
 			if i > 0 || len(plain) > 0 {
 				_, _ = fmt.Fprintln(w)
 			}
-			_, _ = fmt.Fprintf(w, "%s %v %v\n", ascii.Printable(res.name), res.dtype, res.shape)
+			_, _ = fmt.Fprintf(w, "%s %v %v\n", ascii.Printable(res.Name), res.DType, res.Shape)
 		}
-		r.topTable(w, res.summary, rows)
+		r.topTable(w, res.Summary, rows)
 	}
 	return w.Flush()
 }
 
-func summaryTable(list []summary) *ascii.Table {
-	anyNaN := slices.ContainsFunc(list, func(s summary) bool { return s.nan > 0 })
+func summaryTable(list []values.Summary) *ascii.Table {
+	anyNaN := slices.ContainsFunc(list, func(s values.Summary) bool { return s.NaN > 0 })
 	columns := []ascii.Column{
 		ascii.Left("output"), ascii.Left("dtype"), ascii.Left("shape"),
 		ascii.Right("min"), ascii.Right("mean"), ascii.Right("max"),
@@ -224,18 +225,18 @@ func summaryTable(list []summary) *ascii.Table {
 	table := ascii.NewTable(append(columns, ascii.Left("first values"))...)
 	for _, s := range list {
 		mean := ""
-		if s.min != "" {
-			mean = short(strconv.FormatFloat(s.mean, 'g', -1, 64))
+		if s.Min != "" {
+			mean = values.Short(strconv.FormatFloat(s.Mean, 'g', -1, 64))
 		}
-		cells := []string{s.name, s.dtype.String(), s.shape.String(), short(s.min), mean, short(s.max)}
+		cells := []string{s.Name, s.DType.String(), s.Shape.String(), values.Short(s.Min), mean, values.Short(s.Max)}
 		if anyNaN {
-			cells = append(cells, strconv.Itoa(s.nan))
+			cells = append(cells, strconv.Itoa(s.NaN))
 		}
 		var first []string
-		for _, v := range s.first {
-			first = append(first, short(v))
+		for _, v := range s.First {
+			first = append(first, values.Short(v))
 		}
-		if s.n > len(first) {
+		if s.N > len(first) {
 			first = append(first, "…")
 		}
 		table.Row(append(cells, strings.Join(first, " "))...)
@@ -246,8 +247,8 @@ func summaryTable(list []summary) *ascii.Table {
 // maxTopRows is how many rows are printed; a file can hold more.
 const maxTopRows = 1000
 
-func (r *run) topTable(w io.Writer, s summary, rows rowNames) {
-	n, length := s.rows()
+func (r *run) topTable(w io.Writer, s values.Summary, rows rowNames) {
+	n, length := summaryRows(s)
 	labelled := length == len(r.labels)
 	columns := []ascii.Column{ascii.Left("row")}
 	if r.top > 1 {
@@ -262,7 +263,7 @@ func (r *run) topTable(w io.Writer, s summary, rows rowNames) {
 		for rank, e := range r.best(s, row) {
 			cells := []string{""}
 			if rank == 0 {
-				cells[0] = rows.name(s.shape[:len(s.shape)-1], row)
+				cells[0] = rows.name(s.Shape[:len(s.Shape)-1], row)
 			}
 			if r.top > 1 {
 				cells = append(cells, strconv.Itoa(rank+1))
@@ -271,7 +272,7 @@ func (r *run) topTable(w io.Writer, s summary, rows rowNames) {
 			if labelled {
 				cells = append(cells, e.Label)
 			}
-			table.Row(append(cells, short(strings.Trim(string(e.Value), `"`)))...)
+			table.Row(append(cells, values.Short(strings.Trim(string(e.Value), `"`)))...)
 		}
 	}
 	_, _ = fmt.Fprint(w, table)
@@ -317,7 +318,7 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 	}
 	jsonout.Array(o, "outputs", func(yield func(jsonOutput) bool) {
 		for _, res := range results {
-			if !yield(r.jsonOutput(res.summary)) {
+			if !yield(r.jsonOutput(res.Summary)) {
 				return
 			}
 		}
@@ -326,23 +327,23 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 	return o.Close()
 }
 
-func (r *run) jsonOutput(s summary) jsonOutput {
+func (r *run) jsonOutput(s values.Summary) jsonOutput {
 	j := jsonOutput{
-		Name: s.name, DType: s.dtype.String(), Shape: s.shape, NaN: s.nan, First: []json.RawMessage{},
+		Name: s.Name, DType: s.DType.String(), Shape: s.Shape, NaN: s.NaN, First: []json.RawMessage{},
 		Min: json.RawMessage("null"), Mean: json.RawMessage("null"), Max: json.RawMessage("null"),
 	}
-	if s.shape == nil {
+	if s.Shape == nil {
 		j.Shape = tensor.Shape{}
 	}
-	if s.min != "" {
-		j.Min, j.Max = json.RawMessage(jsonNumber(s.min)), json.RawMessage(jsonNumber(s.max))
-		j.Mean = json.RawMessage(jsonNumber(strconv.FormatFloat(s.mean, 'g', -1, 64)))
+	if s.Min != "" {
+		j.Min, j.Max = json.RawMessage(values.JSONNumber(s.Min)), json.RawMessage(values.JSONNumber(s.Max))
+		j.Mean = json.RawMessage(values.JSONNumber(strconv.FormatFloat(s.Mean, 'g', -1, 64)))
 	}
-	for _, v := range s.first {
-		j.First = append(j.First, json.RawMessage(jsonNumber(v)))
+	for _, v := range s.First {
+		j.First = append(j.First, json.RawMessage(values.JSONNumber(v)))
 	}
 	if r.ranked(s) {
-		n, _ := s.rows()
+		n, _ := summaryRows(s)
 		for row := range n {
 			j.Top = append(j.Top, r.best(s, row))
 		}

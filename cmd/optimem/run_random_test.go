@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/values"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -29,10 +30,10 @@ func TestRandomNumbers(t *testing.T) {
 		if err := fillRandom(x.Data, tt.dtype, rand.New(rand.NewPCG(1, 2))); err != nil {
 			t.Fatal(err)
 		}
-		e := elementsOf(x)
+		e := values.Of(x)
 		low, high, sum := math.Inf(1), math.Inf(-1), 0.0
-		for i := range e.n {
-			v := e.value(i)
+		for i := range e.N {
+			v := e.Value(i)
 			low, high, sum = min(low, v), max(high, v), sum+v
 			if tt.two && v != 0 && v != 1 {
 				t.Fatalf("%v: %v is neither 0 nor 1", tt.dtype, v)

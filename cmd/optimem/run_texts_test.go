@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/values"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
@@ -87,7 +88,7 @@ optimem: size mismatch: c: [2 3] in the checkpoint, [3 2] in the model
 // In JSON a scalar has the shape [], and never null.
 func TestScalarJSON(t *testing.T) {
 	var r run
-	text, err := json.Marshal(r.jsonOutput(summarize("y", tensor.Of([]float32{1.5}))))
+	text, err := json.Marshal(r.jsonOutput(values.Summarize("y", tensor.Of([]float32{1.5}))))
 	if err != nil || !strings.Contains(string(text), `"shape":[],"min":1.5,`) {
 		t.Errorf("%s, %v", text, err)
 	}

@@ -3,19 +3,16 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/npy"
-	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -30,21 +27,6 @@ type target struct {
 
 // key is the name of a dump among the outputs of a session.
 func (t target) key() string { return "dump:" + t.module }
-
-// A namedTensor is a tensor in an output file.
-type namedTensor struct {
-	name   string
-	tensor *tensor.Tensor
-}
-
-// outputFormats maps the suffix of an output file to what writes it.
-var outputFormats = map[string]func(ctx context.Context, w io.Writer, tensors []namedTensor) error{
-	".safetensors": writeOutputSafetensors,
-	".npy":         writeOutputNPY,
-	".json":        writeOutputJSON,
-}
-
-func formatOf(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
 // targets lists the files that will be written and the modules to dump, before anything is computed.
 func (r *run) targets(outputs []string) (files []target, modules []string, err error) {
@@ -67,7 +49,7 @@ func (r *run) targets(outputs []string) (files []target, modules []string, err e
 		}
 	}
 	for i, f := range files {
-		if outputFormats[formatOf(f.path)] == nil {
+		if arrays.Formats[arrays.FormatOf(f.path)] == nil {
 			return nil, nil, r.usage("the name ends in .safetensors, .npy or .json",
 				"%s: no format goes by that name", f.path)
 		}
@@ -88,7 +70,7 @@ func (r *run) targets(outputs []string) (files []target, modules []string, err e
 
 // holds says whether a file can hold so many tensors.
 func (r *run) holds(path string, n int) error {
-	if formatOf(path) == ".npy" && n != 1 {
+	if arrays.FormatOf(path) == ".npy" && n != 1 {
 		return r.usage("write .safetensors or .json", "%s: one array cannot hold %d outputs", path, n)
 	}
 	return nil
@@ -109,13 +91,13 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 	if err := r.checkLabels(results); err != nil {
 		return err
 	}
-	tensors := make([][]namedTensor, len(files))
+	tensors := make([][]arrays.Named, len(files))
 	for i, f := range files {
 		if f.dump {
-			tensors[i] = []namedTensor{{f.module, out[f.key()]}}
+			tensors[i] = []arrays.Named{{Name: f.module, Tensor: out[f.key()]}}
 		} else {
 			for _, res := range results {
-				tensors[i] = append(tensors[i], namedTensor{res.name, res.tensor})
+				tensors[i] = append(tensors[i], arrays.Named{Name: res.Name, Tensor: res.tensor})
 			}
 		}
 		if err := r.writable(f, tensors[i]); err != nil {
@@ -129,9 +111,9 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 		}
 	}()
 	for i, f := range files {
-		format := outputFormats[formatOf(f.path)]
+		format := arrays.Formats[arrays.FormatOf(f.path)]
 		fresh, err := newfile.New(f.path, func(file *os.File) error {
-			b := bufio.NewWriterSize(contextWriter{ctx, file}, 1<<20)
+			b := bufio.NewWriterSize(arrays.Writer(ctx, file), 1<<20)
 			if err := format(ctx, b, tensors[i]); err != nil {
 				return err
 			}
@@ -156,97 +138,31 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 }
 
 // writable says beforehand what a format cannot hold.
-func (r *run) writable(f target, tensors []namedTensor) error {
+func (r *run) writable(f target, tensors []arrays.Named) error {
 	if err := r.holds(f.path, len(tensors)); err != nil {
 		return err
 	}
 	var total int64
 	for _, t := range tensors {
-		total += int64(len(t.tensor.Data))
+		total += int64(len(t.Tensor.Data))
 		var err error
-		switch formatOf(f.path) {
+		switch arrays.FormatOf(f.path) {
 		case ".npy":
-			err = npy.Writable(t.tensor.DType)
+			err = npy.Writable(t.Tensor.DType)
 		case ".safetensors":
-			if t.tensor.DType == tensor.Complex32 || t.tensor.DType == tensor.Complex128 || t.tensor.DType.Quantized() {
-				err = fmt.Errorf("safetensors has no dtype %v", t.tensor.DType)
+			if t.Tensor.DType == tensor.Complex32 || t.Tensor.DType == tensor.Complex128 || t.Tensor.DType.Quantized() {
+				err = fmt.Errorf("safetensors has no dtype %v", t.Tensor.DType)
 			}
 		}
 		if err != nil {
 			other := ".safetensors"
-			if formatOf(f.path) == other {
+			if arrays.FormatOf(f.path) == other {
 				other = ".json"
 			}
-			return r.usage(fmt.Sprintf("write it to a file that ends in %s", other), "%s: %s: %v", f.path, t.name, err)
+			return r.usage(fmt.Sprintf("write it to a file that ends in %s", other), "%s: %s: %v", f.path, t.Name, err)
 		}
 	}
 	return newfile.CheckRoom(f.path, total)
-}
-
-func writeOutputSafetensors(ctx context.Context, w io.Writer, tensors []namedTensor) error {
-	data := make([]loader.TensorData, len(tensors))
-	for i, t := range tensors {
-		x := t.tensor.Contiguous()
-		data[i] = loader.TensorData{
-			Name: t.name, DType: x.DType, Shape: x.Layout.Shape,
-			ReadAt: func(ctx context.Context, p []byte, off int64) error {
-				copy(p, x.Data[off:])
-				return ctx.Err()
-			},
-		}
-	}
-	return loader.WriteSafetensors(ctx, w, data, map[string]string{"format": "pt"})
-}
-
-func writeOutputNPY(_ context.Context, w io.Writer, tensors []namedTensor) error {
-	return npy.Write(w, tensors[0].tensor)
-}
-
-// writeOutputJSON writes {"outputs": [{"name", "dtype", "shape", "data"}]}, the elements in row-major order.
-func writeOutputJSON(_ context.Context, w io.Writer, tensors []namedTensor) error {
-	b := bufio.NewWriter(w)
-	_, _ = b.WriteString(`{"outputs": [`)
-	for i, t := range tensors {
-		separator := "\n"
-		if i > 0 {
-			separator = ",\n"
-		}
-		dims := make([]string, len(t.tensor.Layout.Shape))
-		for k, d := range t.tensor.Layout.Shape {
-			dims[k] = strconv.Itoa(d)
-		}
-		name, err := json.Marshal(t.name)
-		if err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(b, `%s{"name": %s, "dtype": "%v", "shape": [%s], "data": [`,
-			separator, name, t.tensor.DType, strings.Join(dims, ", "))
-		e := elementsOf(t.tensor)
-		for k := range e.n {
-			if k > 0 {
-				_, _ = b.WriteString(", ")
-			}
-			if _, err := b.WriteString(e.jsonText(k)); err != nil {
-				return err
-			}
-		}
-		_, _ = b.WriteString("]}")
-	}
-	_, _ = b.WriteString("\n]}\n")
-	return b.Flush()
-}
-
-// A contextWriter stops writing once its context is done.
-type contextWriter struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-func (c contextWriter) Write(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.w.Write(p)
 }
 
 // moduleHint names modules that can be dumped.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/values"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -32,7 +33,7 @@ func TestRunWriteInterruptedAtItsEnd(t *testing.T) {
 	ctx := lateContext{t.Context(), dir}
 	var r run
 	y := tensor.Of([]float32{1, 2}, 2)
-	results := []runOutput{{summarize("y", y), y}}
+	results := []runOutput{{values.Summarize("y", y), y}}
 	err := r.write(ctx, []target{{path: filepath.Join(dir, "y.json")}}, results, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)

@@ -86,7 +86,7 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	s.mode, s.precision, s.runs = modes[0], precisions[0], 1
+	s.mode, s.runs = modes[0], 1
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8000", "answer clients on `HOST:PORT`")
 	flags.StringVar(&s.admin, "admin", "", "administration on a `SOCKET`, a path, or HOST:PORT (default: a socket, which is printed)")
 	flags.StringVar(&s.tokenFile, "token-file", "", "clients need a token of this `FILE`, one a line, or a name and a token")
@@ -130,6 +130,7 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	flags.StringVar(&s.device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
 	flags.IntVar(&s.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
 	grouped(flags, deviceGroup, "device", "threads")
+	s.precisionFlag(cmd)
 	flags.BoolVar(&s.quiet, "quiet", false, "print no facts and no warnings")
 	flags.BoolVar(&s.verbose, "verbose", false, "say more on standard error")
 	grouped(flags, outputGroup, "quiet", "verbose")

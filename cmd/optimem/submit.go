@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/internal/preprocess"
@@ -257,7 +258,7 @@ func (s *submitting) asFile(file string) map[string]work.File {
 	case !strings.EqualFold(filepath.Ext(file), ".npy"):
 		return nil
 	}
-	f, size, err := openSized(file)
+	f, size, err := arrays.OpenFile(file)
 	if err != nil {
 		return nil
 	}

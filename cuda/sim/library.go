@@ -69,6 +69,15 @@ type Report struct {
 	// Races counts accesses that no event orders; FirstRace is one of them in words. Message is the last failure's.
 	Races              int
 	FirstRace, Message string
+	// Misuses counts what a driver takes without a word and a GPU punishes: memory of the host that is filled, given back or
+	// copied to while a copy of it may be under way, streams that end with work, events that are recorded again before anybody
+	// knows that they were reached, modules that go while their kernels run. As with races, it is the order that was asked for
+	// that is looked at. FirstMisuse is one of them in words.
+	Misuses     int
+	FirstMisuse string
+	// Spins counts waits in which a processor of the host does nothing else, Timed records of events that are timed, which take
+	// longer.
+	Spins, Timed int
 	// Unpinned counts copies from or to memory that is not page-locked.
 	// Launches are those of kernels, each of a graph's too; GraphLaunches those of graphs, Products cuBLASLt's.
 	Unpinned, Launches, GraphLaunches, Products, Copies int
@@ -94,6 +103,14 @@ func (l *Library) Report() Report {
 			r.Races = int(n)
 		case "first_race":
 			r.FirstRace = value
+		case "misuses":
+			r.Misuses = int(n)
+		case "first_misuse":
+			r.FirstMisuse = value
+		case "spins":
+			r.Spins = int(n)
+		case "timed":
+			r.Timed = int(n)
 		case "message":
 			r.Message = value
 		case "unpinned":
@@ -125,12 +142,15 @@ func (l *Library) Report() Report {
 	return r
 }
 
-// Check fails the test where there were races or something was not given back.
+// Check fails the test where there were races or misuses, or something was not given back.
 func (l *Library) Check(t testing.TB) {
 	t.Helper()
 	r := l.Report()
 	if r.Races > 0 {
 		t.Errorf("%d races, the first: %s", r.Races, r.FirstRace)
+	}
+	if r.Misuses > 0 {
+		t.Errorf("%d misuses, the first: %s", r.Misuses, r.FirstMisuse)
 	}
 	if len(r.Left) > 0 {
 		t.Errorf("not given back: %v", r.Left)

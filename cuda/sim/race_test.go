@@ -17,7 +17,9 @@ type track struct {
 	streams [3]driver.Stream
 	event   driver.Event
 	memory  driver.Pointer
-	host    []byte
+	// host is what is copied from, outs what each stream copies to.
+	host []byte
+	outs [3][]byte
 }
 
 const trackBytes = 64
@@ -28,9 +30,11 @@ func newTrack(t *testing.T, settings string) *track {
 	for i := range k.streams {
 		k.streams[i] = must(k.lib.NewStream())(t)
 	}
-	k.event = must(k.lib.NewEvent())(t)
 	k.memory = must(k.lib.Alloc(trackBytes))(t)
 	k.host = must(k.lib.AllocHost(trackBytes))(t)
+	for i := range k.outs {
+		k.outs[i] = must(k.lib.AllocHost(trackBytes))(t)
+	}
 	return k
 }
 
@@ -41,7 +45,7 @@ func (k *track) in(s, low, high int) {
 
 func (k *track) out(s, low, high int) {
 	k.t.Helper()
-	k.check(k.lib.CopyOut(k.host[low:high], k.memory+driver.Pointer(low), k.streams[s]))
+	k.check(k.lib.CopyOut(k.outs[s][low:high], k.memory+driver.Pointer(low), k.streams[s]))
 }
 
 // sum launches a kernel that reads 32 bytes and writes four; it is told, as a device tells, which bytes its pointers stand for.
@@ -58,9 +62,14 @@ func (k *track) sum(s, from, to int) {
 	k.check(k.lib.Launch(must(k.lib.Function(k.m, "om_test_sum"))(k.t), grid, p, k.streams[s]))
 }
 
-func (k *track) record(s int) { k.t.Helper(); k.check(k.lib.RecordEvent(k.event, k.streams[s])) }
-func (k *track) wait(s int)   { k.t.Helper(); k.check(k.lib.WaitEvent(k.streams[s], k.event)) }
-func (k *track) sync(s int)   { k.t.Helper(); k.check(k.lib.SyncStream(k.streams[s])) }
+// record makes another event, since one that was not reached must not be recorded again.
+func (k *track) record(s int) {
+	k.t.Helper()
+	k.event = must(k.lib.NewEvent())(k.t)
+	k.check(k.lib.RecordEvent(k.event, k.streams[s]))
+}
+func (k *track) wait(s int) { k.t.Helper(); k.check(k.lib.WaitEvent(k.streams[s], k.event)) }
+func (k *track) sync(s int) { k.t.Helper(); k.check(k.lib.SyncStream(k.streams[s])) }
 
 // TestRaces: accesses of two streams to the same bytes, one of them a write, are a race where no event orders them, however the
 // streams happened to run. Each violation stands beside the same accesses in order.
@@ -235,7 +244,7 @@ func TestWaits(t *testing.T) {
 			}
 			k.out(1, 0, 8)
 			k.sync(1)
-			seen[waits] = append(seen[waits], k.host[0])
+			seen[waits] = append(seen[waits], k.outs[1][0])
 			k.sync(0)
 		}
 	}

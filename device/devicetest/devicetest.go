@@ -183,7 +183,8 @@ func read(fsys fs.FS, name string) ([]Case, error) {
 			if err != nil {
 				return nil, err
 			}
-			c.Inputs[strconv.Itoa(k)] = &tensor.Tensor{DType: d, Layout: tensor.Contiguous(len(data) / d.Size()), Data: data}
+			c.Inputs[strconv.Itoa(k)] = &tensor.Tensor{DType: d,
+				Layout: tensor.Contiguous(len(data) / d.Size()), Data: data}
 		}
 		for arg, v := range f.Args {
 			if c.Args[arg], err = v.value(c.Inputs); err != nil {
@@ -222,7 +223,8 @@ func (a fileArg) value(inputs map[string]*tensor.Tensor) (any, error) {
 		n, _ := inputs[name].Layout.NumElements()
 		return aten.Given{
 			Name: name, DType: d, Elements: int(n),
-			Layout: tensor.Layout{Shape: append(tensor.Shape{}, shape...), Strides: append([]int{}, strides...), Offset: offset},
+			Layout: tensor.Layout{Shape: append(tensor.Shape{}, shape...), Strides: append([]int{}, strides...),
+				Offset: offset},
 		}, nil
 	}
 	switch {

@@ -54,7 +54,8 @@ func runEncoding(t *testing.T, run Runner, e *encoded.Encoding) {
 		}
 		g.Outputs = append(g.Outputs, graph.Output{Name: string(op.Kind), Operand: g.Whole(out[0])})
 	}
-	got, err := run(g, map[string]*tensor.Tensor{"x": tensor.Of(x, rows, columns), "blocks": tensor.Of(codes, outputs, rowBytes)})
+	got, err := run(g, map[string]*tensor.Tensor{"x": tensor.Of(x, rows, columns),
+		"blocks": tensor.Of(codes, outputs, rowBytes)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ func InPlace(
 		in := make([]*tensor.Tensor, len(op.In))
 		for k, o := range op.In {
 			if o.Value != graph.NoValue {
-				in[k] = (&tensor.Tensor{DType: g.Values[o.Value].DType, Layout: o.Layout, Data: values[o.Value]}).Contiguous()
+				in[k] = (&tensor.Tensor{DType: g.Values[o.Value].DType, Layout: o.Layout,
+					Data: values[o.Value]}).Contiguous()
 			}
 		}
 		out, err := x.op(g, op, in)
@@ -194,7 +195,8 @@ func (x *inPlace) run(l *graph.Lowered, in []*tensor.Tensor, over int) (out [][]
 			}
 		}
 		launch.Out = append(launch.Out, device.Argument{
-			Region: where[id], Operand: g.Whole(id), Spec: graph.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape},
+			Region: where[id], Operand: g.Whole(id),
+			Spec: graph.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape},
 		})
 	}
 	if err := stream.Run(x.ctx, launch); err != nil {

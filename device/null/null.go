@@ -242,7 +242,8 @@ func (s *stream) Pack(ctx context.Context, op *graph.Op, p graph.Pack, src devic
 		s.d.record("s%d pack: %v", s.id, err)
 		return err
 	}
-	s.d.record("s%d pack %s as %s: %s %v -> %s", s.id, op.Path, p.Form, text(src.Region), src.Operand.Layout.Shape, text(dst))
+	s.d.record("s%d pack %s as %s: %s %v -> %s", s.id, op.Path, p.Form, text(src.Region),
+		src.Operand.Layout.Shape, text(dst))
 	return nil
 }
 

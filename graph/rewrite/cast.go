@@ -52,7 +52,8 @@ func FoldCasts(g *graph.Graph) *graph.Graph {
 			v := h.Values[op.Out[0]]
 			v.DType = h.Values[half.Value].DType
 			rows.Out = []graph.ValueID{h.AddValue(v)}
-			widen.Kind, widen.In, widen.Attrs = "cast", []graph.Operand{h.Whole(rows.Out[0])}, graph.Attrs{"dtype": tensor.Float32}
+			widen.Kind, widen.In, widen.Attrs = "cast", []graph.Operand{h.Whole(rows.Out[0])},
+				graph.Attrs{"dtype": tensor.Float32}
 			h.Ops = append(h.Ops, rows)
 			op = widen
 		}

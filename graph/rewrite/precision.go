@@ -39,7 +39,8 @@ func NarrowEncoded(g *graph.Graph, precision string, takes func(encoding string)
 	h.Ops = slices.Clone(g.Ops)
 	for i := range h.Ops {
 		op := &h.Ops[i]
-		if op.Kind != "linear" || g.Spec(op.In[0]).DType != tensor.Float32 || op.Attrs.Bool("exact") || !takes(op.Attrs.String(graph.EncodingAttr)) {
+		if op.Kind != "linear" || g.Spec(op.In[0]).DType != tensor.Float32 || op.Attrs.Bool("exact") ||
+			!takes(op.Attrs.String(graph.EncodingAttr)) {
 			continue
 		}
 		op.Attrs = maps.Clone(op.Attrs)

@@ -150,7 +150,9 @@ func cutGemm(m, n, k, size int, half bool) gemmCut {
 	parts := (strips + g.strips - 1) / g.strips
 	g.partRows = g.rows
 	if parts < manyParts {
-		g.partRows = min(g.rows, max(leastRows, (g.rows+manyParts/parts-1)/(manyParts/parts)))
+		each := min(g.rows, max(leastRows, (g.rows+manyParts/parts-1)/(manyParts/parts)))
+		down := max((g.rows+each/2)/each, 1) // no part of a few rows, which would pack as much as others
+		g.partRows = (g.rows + down - 1) / down
 	}
 	parts *= (g.rows + g.partRows - 1) / g.partRows
 

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"encoding/binary"
-
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
@@ -243,7 +241,7 @@ func (p *panelPacker) Run(from, to int) {
 	width := p.m.set.Columns
 	size, depth := p.m.dtype.Size(), panelDepth(p.k, p.m.dtype)
 	var room []float32
-	if p.round {
+	if p.round && p.m.dtype != tensor.BFloat16 {
 		size, depth = tensor.BFloat16.Size(), panelDepth(p.k, tensor.BFloat16)
 		room = make([]float32, blockK*width)
 	}
@@ -257,7 +255,7 @@ func (p *panelPacker) Run(from, to int) {
 		if lines == 0 {
 			continue
 		}
-		if p.round {
+		if p.round && p.m.dtype != tensor.BFloat16 {
 			p.m.roundPairs(ops.Elements[uint32](ops.View{Data: dst}), room, width, l, lines, 0, p.k)
 			continue
 		}
@@ -368,7 +366,7 @@ func (p *panelPacker) bytes(dst []byte, width, l, lines int) {
 		whole = p.k &^ 7
 		for ; r+8 <= lines; r += 8 {
 			for k := 0; k < whole; k += 8 {
-				transposeBytes(dst[k*width+r:], width, m.data[at+r*m.line+k:], m.line)
+				simd.TransposeBytes(dst[k*width+r:], width, m.data[at+r*m.line+k:], m.line)
 			}
 		}
 	}
@@ -380,29 +378,6 @@ func (p *panelPacker) bytes(dst []byte, width, l, lines int) {
 		for k := from; k < p.k; k++ {
 			dst[k*width+i] = m.data[at+i*m.line+k*m.step]
 		}
-	}
-}
-
-// transposeBytes writes 8 rows of 8 bytes, lds bytes apart, as columns: squares of one byte, of two by two and of four by
-// four change places.
-func transposeBytes(dst []byte, ldd int, src []byte, lds int) {
-	var x [8]uint64
-	for i := range x {
-		x[i] = binary.LittleEndian.Uint64(src[i*lds:])
-	}
-	for _, s := range [3]struct {
-		apart, bits int
-		low         uint64
-	}{{4, 32, 1<<32 - 1}, {2, 16, 0x0000ffff0000ffff}, {1, 8, 0x00ff00ff00ff00ff}} {
-		for i := range x {
-			if j := i + s.apart; i&s.apart == 0 {
-				change := (x[i]>>s.bits ^ x[j]) & s.low
-				x[i], x[j] = x[i]^change<<s.bits, x[j]^change
-			}
-		}
-	}
-	for i, v := range x {
-		binary.LittleEndian.PutUint64(dst[i*ldd:], v)
 	}
 }
 

@@ -145,25 +145,27 @@ func (p *gemmPart[T]) panel(first, end, j, k0, k1 int, room []T, fresh bool) {
 	var bias []float32
 	fetched := p.set.Fetched(b.Element, p.row(first+1)-p.row(first), k1-k0)
 	residual := k1 == p.k && !p.o.ending.residual.Absent()
-	for tile := first; tile < end; tile++ {
-		i := p.row(tile)
-		rows := p.row(tile+1) - i
+	each := fetched * 16 / max(k1-k0, 16)
+	share := min(fetched, (next.most+end-1)/end)
+	jump := share*16/max(k1-k0, 16) - each
+	for tile, i := first, p.row(first); tile < end; tile++ {
+		below := p.row(tile + 1)
+		rows := below - i
 		if residual {
 			p.fetchResidual(i, rows, j, columns)
 		}
 		left, lda := p.leftTile(i, k0)
 		b.Ahead, b.Jump = uintptr(unsafe.Pointer(&left[0])), 0
-		each := fetched * 16 / max(k1-k0, 16)
 		switch {
 		case next.most > 0 && first == 0: // each tile fetches some, all as much as they can: a burst would delay what tiles read
-			share := min(fetched, (next.most+end-1)/end)
-			b.Ahead, b.Jump = next.at+uintptr(tile*share), share*16/max(k1-k0, 16)-each
+			b.Ahead, b.Jump = next.at+uintptr(tile*share), jump
 		case next.most == 0 && tile*16 < next.lines:
 			b.Ahead, b.Jump = next.at+uintptr(16*tile*next.apart), next.apart-each
 		}
 		if columns < p.columns {
 			p.set.Multiply(rows, k1-k0, singles(left), lda, &b, singles(p.edge), p.columns, simd.Store, nil)
 			p.addTile(i, rows, j, columns, k0 == 0, p.edge)
+			i = below
 			continue
 		}
 		switch mode {
@@ -174,6 +176,7 @@ func (p *gemmPart[T]) panel(first, end, j, k0, k1 int, room []T, fresh bool) {
 		}
 		at := (i-p.i0)*p.ldc + j - p.j0
 		p.set.Multiply(rows, k1-k0, singles(left), lda, &b, singles(p.c[at:]), p.ldc, mode, bias)
+		i = below
 	}
 }
 

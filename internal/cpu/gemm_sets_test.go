@@ -335,6 +335,48 @@ func rowsDoNotDependOnTheirNumber(t *testing.T, name string, pool *ops.Pool, x, 
 	}
 }
 
+// TestRoundedRowsAlone: rows whose factors are rounded have the same bits however many there are, packed or not, where they
+// are to, on any number of threads; those are the bits that many rows have otherwise.
+func TestRoundedRowsAlone(t *testing.T) {
+	alone, plain := graph.Attrs{"precision": "bf16", graph.RowsAlone: true}, graph.Attrs{"precision": "bf16"}
+	threes := poolsOfSets(t, 3)
+	for name, pool := range poolsOfSets(t, 1) {
+		if pool.Set == nil || !pool.Set.HasUnit() {
+			continue
+		}
+		rng := rand.New(rand.NewPCG(31, 32))
+		for _, d := range productDTypes {
+			for _, shape := range [][2]int{{5, 3}, {83, 200}, {64, 576}, {33, 1030}} {
+				const m = 37
+				n, k := shape[0], shape[1]
+				x, w, residual := strided(rng, tensor.Float32, m, k), strided(rng, d, n, k), strided(rng, tensor.Float32, m, n)
+				bias := strided(rng, tensor.Float32, n)
+				compute := func(p *ops.Pool, a graph.Attrs, from, rows int, weight ops.View) []byte {
+					in := []ops.View{x, weight, bias, residual}
+					for _, i := range []int{0, 3} {
+						in[i].Layout.Shape = tensor.Shape{rows, in[i].Shape()[1]}
+						in[i].Layout.Offset += from * in[i].Layout.Strides[0]
+					}
+					return runKind(t, p, "linear", a, emptyView(tensor.Float32, rows, n), in...).Data
+				}
+				want := compute(pool, plain, 0, m, w)
+				packed := packedView(t, pool, "linear", alone, emptyView(tensor.Float32, m, n), x, w, ops.View{})
+				for _, weight := range []ops.View{w, packed} {
+					for _, some := range []int{1, 2, 3, 4, 5, 16, 33, m} {
+						for _, from := range []int{0, (m - some) / 2} {
+							for _, p := range []*ops.Pool{pool, threes[name]} {
+								if got := compute(p, alone, from, some, weight); !bytes.Equal(got, want[4*n*from:][:4*n*some]) {
+									t.Fatalf("%s: %v %d×%d: %d rows from %d on have other bits, packed %v", name, d, n, k, some, from, weight.Packed)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestLinearReadsHalves multiplies floats by half weights: the bits are those of the same weights widened before.
 func TestLinearReadsHalves(t *testing.T) {
 	for name, pool := range poolsOfSets(t, 2) {

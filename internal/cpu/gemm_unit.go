@@ -3,6 +3,7 @@ package cpu
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
@@ -15,7 +16,8 @@ import (
 const (
 	// unitBlockK is the depth that stays in the cache nearest to the processor.
 	unitBlockK = 512
-	// unitLeastRows is the number of rows from which on a unit is used: fewer wait for memory anyway.
+	// unitLeastRows is the number of rows from which on a unit is used: fewer wait for memory anyway. Where rows are to have
+	// the same bits however many there are, it is used for all of them, as its sums have another order than others.
 	unitLeastRows = 5
 	// unitMostK bounds the memory that a left factor is packed in.
 	unitMostK = 1 << 16
@@ -45,10 +47,17 @@ func cutUnit(m, n, k int) unitCut {
 	return u
 }
 
-// unitWork returns the scratch of a product by a matrix unit on a number of threads; round says that factors may be
-// rounded.
-func unitWork(m, n, k, threads int, round bool) int64 {
-	if m < unitLeastRows || !round && k > unitMostK {
+// leastRowsOf is the number of rows from which on a unit computes a product.
+func leastRowsOf(how manner) int {
+	if how.alone && how.round {
+		return 1
+	}
+	return unitLeastRows
+}
+
+// unitWork returns the scratch of a product by a matrix unit on a number of threads.
+func unitWork(m, n, k, threads int, how manner) int64 {
+	if m < leastRowsOf(how) || !how.round && k > unitMostK {
 		return 0
 	}
 	u := cutUnit(m, n, k)
@@ -56,12 +65,12 @@ func unitWork(m, n, k, threads int, round bool) int64 {
 }
 
 // byUnit reports whether a product is left to a matrix unit.
-func (g *gemmCall[T]) byUnit() bool {
-	if g.set == nil || g.k == 0 || !g.set.HasUnit() {
+func (g *gemmCall[T]) byUnit(how manner) bool {
+	if g.set == nil || g.k == 0 || g.m < leastRowsOf(how) || !g.set.HasUnit() {
 		return false
 	}
-	return g.m >= unitLeastRows && (g.round || g.k <= unitMostK &&
-		g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16)
+	return how.round || !how.alone && g.k <= unitMostK &&
+		g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16
 }
 
 // roundFew lets a product of too few rows for a unit, whose factors may be rounded, read a weight that lies rounded, which
@@ -227,6 +236,7 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		}
 		for k0 := 0; k0 < g.unit.depth; k0 += unitBlockK {
 			k1 := min(k0+unitBlockK, g.unit.depth)
+			g.fetchNext(j+simd.UnitColumns, k0, k1)
 			b := simd.UnitBlock{Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth}
 			b.B = g.unitRight(j, min(j+simd.UnitColumns, j1), k0, k1, room, mine)
 			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows:]
@@ -248,6 +258,18 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		}
 	}
 	g.unitFinish(lane, whole*simd.UnitRows, j0, j1, sums, width)
+}
+
+// fetchNext fetches the columns from j on of a right factor that lies as it is, from depth k0 to k1, where the rows are so few
+// that it streams by.
+func (g *gemmCall[T]) fetchNext(j, k0, k1 int) {
+	m := &g.right
+	if g.rows > simd.FewRows || m.packed || m.encoding != nil || m.step != 1 || m.line < 0 || j >= g.n {
+		return
+	}
+	size := m.dtype.Size()
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) + uintptr((m.offset+j*m.line+k0)*size)
+	simd.FetchRows(min(simd.UnitColumns, g.n-j), at, m.line*size, (min(k1, g.k)-k0)*size)
 }
 
 // unitRight returns the panel of columns [j, j1) from depth k0 to k1, packed where it is not.

@@ -437,25 +437,37 @@ func (u *attendUnit) score(i0, i1, position, count int, keys []float32, pitch in
 	for q := i0 * u.each; q < i1*u.each; q += simd.DotRows {
 		rows := min(simd.DotRows, i1*u.each-q)
 		queries := u.queries[q*u.width:]
+		var lines [simd.DotRows]int // where scores of the rows begin
+		for r := range rows {
+			lines[r] = (q+r)*u.seen + position - u.first(u.position0+(q+r)/u.each)
+		}
 		for j := 0; j < count; {
 			columns := 1
 			if j+4 <= count {
 				columns = 4
 			}
 			sums := u.sums[:rows*columns]
-			clear(sums)
 			if whole > 0 {
 				u.set.Dot(rows, columns, whole, queries, u.width, keys[j*pitch:], pitch, sums)
+			} else {
+				clear(sums)
 			}
 			for r := range rows {
-				line := u.scores[(q+r)*u.seen+position+j-u.first(u.position0+(q+r)/u.each):]
+				line, from := u.scores[lines[r]+j:][:columns], sums[r*columns:][:columns]
+				if columns == 4 {
+					*(*[4]float32)(line) = [4]float32(from)
+				} else {
+					line[0] = from[0]
+				}
+				if whole == u.width {
+					continue
+				}
 				query := queries[r*u.width:][:u.width]
-				for i := range columns {
-					sum, key := sums[r*columns+i], keys[(j+i)*pitch:][:u.width]
+				for i := range line {
+					key := keys[(j+i)*pitch:][:u.width]
 					for d := whole; d < len(query); d++ {
-						sum += float32(query[d] * key[d])
+						line[i] += float32(query[d] * key[d])
 					}
-					line[i] = sum
 				}
 			}
 			j += columns

@@ -285,7 +285,7 @@ func (f *flash) weigh(u *flashUnit, r0, r1, k0, n int) {
 		f.set.AddMaxRows(tops, n, u.scores, flashPitch, mask, pitch, scale)
 		scale = 1
 	} else {
-		if f.causal || !f.mask.Absent() || !(scale > 0) {
+		if f.causal || !(scale > 0) || f.hides(u, r0, k0, n) {
 			for r := r0; r < r1; r++ {
 				scale = f.hide(u, r, u.scores[(r-r0)*flashPitch:][:n], k0)
 			}
@@ -337,6 +337,16 @@ func (f *flash) maskRows(u *flashUnit, r, k0 int) ([]float32, int) {
 	return ops.Elements[float32](f.mask)[at:], pitch
 }
 
+// hides reports whether a mask does something to scores of queries from r on with n keys from k0 on: not where all queries see the
+// same keys, and these are all.
+func (f *flash) hides(u *flashUnit, r, k0, n int) bool {
+	if f.mask.Absent() || f.mask.DType != tensor.Bool {
+		return !f.mask.Absent()
+	}
+	at, pitch, stride := f.maskFrom(u, r, k0)
+	return pitch != 0 || stride != 1 || bytes.IndexByte(f.mask.Data[at:][:n], 0) >= 0
+}
+
 // maskFrom returns where the element of a mask for query r and key k0 is, and the elements to the next query and key.
 func (f *flash) maskFrom(u *flashUnit, r, k0 int) (at, pitch, stride int) {
 	l := f.mask.Layout
@@ -370,7 +380,17 @@ func (f *flash) hide(u *flashUnit, r int, line []float32, k0 int) (scale float32
 		f.set.Map(simd.MapAffine, line, line, nil, nil, 0, scale, 0)
 		scale = 1
 	}
-	if f.mask.DType == tensor.Bool && (stride != 1 || bytes.IndexByte(f.mask.Data[at:][:len(line)], 0) >= 0) {
+	switch {
+	case f.mask.DType != tensor.Bool:
+	case stride == 1:
+		seen := f.mask.Data[at:][:len(line)]
+		i := bytes.IndexByte(seen, 0) // where padding begins, mostly
+		for ; i >= 0 && i < len(seen); i++ {
+			if seen[i] == 0 {
+				line[i] = hidden[0]
+			}
+		}
+	default:
 		ops.LoadSingle(f.set, mask, f.mask, at, stride)
 		f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
 	}

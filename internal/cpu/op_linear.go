@@ -22,7 +22,6 @@ var linearKernels = map[graph.Kind]ops.Kernel{
 		Label: productLabel("matmul"),
 	},
 	"grouped_matmul": {Run: runGroupedMatmul, WorkOn: groupedMatmulWork, Supports: ops.OnlyReal},
-	"cross":          {Run: runCross, Supports: ops.OnlyNumbers},
 }
 
 // linearSupports takes floats and integers, and epilogues of float32.
@@ -49,7 +48,7 @@ type manner struct {
 	// round says that factors may be rounded to bfloat16.
 	round bool
 	// alone says that the bits of a row are not to depend on how many rows there are: a matrix unit, which sums in an order of
-	// its own and is of use to many rows only, computes none.
+	// its own, computes any number of them then, or none.
 	alone bool
 }
 
@@ -60,12 +59,12 @@ func productWork(threads, m, n, k int, d tensor.DType, how manner) int64 {
 	if !ops.IsReal(d) {
 		return 0
 	}
-	if how.round && !how.alone && m >= unitLeastRows {
-		return unitWork(m, n, k, threads, true)
+	if how.round && m >= leastRowsOf(how) {
+		return unitWork(m, n, k, threads, how)
 	}
 	bytes := gemmWorkOn(threads, m, n, k, ops.RealBytes(d), ops.IsHalf(d))
 	if d == tensor.BFloat16 && !how.alone {
-		bytes = max(bytes, unitWork(m, n, k, threads, false))
+		bytes = max(bytes, unitWork(m, n, k, threads, how))
 	}
 	return bytes
 }
@@ -124,7 +123,7 @@ func (x *product[T]) run(p *ops.Pool, set *simd.Set) {
 	}
 	g.round = x.how.round
 	switch {
-	case !x.how.alone && g.byUnit():
+	case g.byUnit(x.how):
 		g.runUnit(p)
 	case x.how.round && set != nil:
 		g.roundFew()

@@ -369,8 +369,15 @@ func (u *walkUnit) correct(b, t int) {
 	u.load(q, 0, u.at(0, b, t, u.head/u.each), 3)
 	u.load(k, 1, u.at(1, b, t, u.head/u.each), 3)
 	u.load(value, 2, u.at(2, b, t, u.head), 3)
-	u.load(by[:], 3, u.at(3, b, t, u.head), 2)
 	u.load(share[:], 4, u.at(4, b, t, u.head), 2)
+	if len(u.c.In[3].Shape()) == 4 {
+		each := room[2*u.rows+2*u.columns:][:u.rows]
+		u.load(each, 3, u.at(3, b, t, u.head), 3)
+		u.exp(each)
+		u.scaleRows(each, u.state, u.state, u.columns)
+	} else {
+		u.load(by[:], 3, u.at(3, b, t, u.head), 2)
+	}
 	decay := float32(math.Exp(float64(by[0])))
 	u.weigh(k, seen)
 	for i, v := range value {

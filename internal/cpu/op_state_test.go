@@ -35,6 +35,8 @@ var walkCases = []walkCase{
 	{kind: "selective_scan", heads: 3, groups: 1, rows: 128, columns: 64},
 	{kind: "delta_rule", heads: 4, groups: 2, rows: 9, columns: 7},
 	{kind: "delta_rule", heads: 3, groups: 3, rows: 64, columns: 48},
+	{kind: "delta_rule", heads: 4, groups: 2, rows: 9, columns: 7, own: true},
+	{kind: "delta_rule", heads: 3, groups: 3, rows: 32, columns: 40, own: true},
 }
 
 func (c walkCase) String() string {
@@ -86,6 +88,9 @@ func newWalked(c walkCase, sequences, tokens int, r *rand.Rand) *walked {
 			in = []*tensor.Tensor{
 				draw(-s, s, tokens, c.groups, c.rows), draw(-s, s, tokens, c.groups, c.rows), draw(-1, 1, tokens, c.heads, c.columns),
 				draw(-1, 0, tokens, c.heads), draw(0, 1, tokens, c.heads),
+			}
+			if c.own {
+				in[3] = draw(-1, 0, tokens, c.heads, c.rows)
 			}
 		}
 		w.sequences = append(w.sequences, in)
@@ -204,11 +209,18 @@ func (w *walked) want(sequence int) [][]float64 {
 			}
 			q, k := floatsAt(in[0], (t*w.groups+g)*w.rows, w.rows), floatsAt(in[1], (t*w.groups+g)*w.rows, w.rows)
 			v := floatsAt(in[2], (t*w.heads+h)*w.columns, w.columns)
-			decay, share := math.Exp(float64(floatsAt(in[3], t*w.heads+h, 1)[0])), float64(floatsAt(in[4], t*w.heads+h, 1)[0])
+			share := float64(floatsAt(in[4], t*w.heads+h, 1)[0])
+			decay := func(d int) float64 {
+				at := t*w.heads + h
+				if w.own {
+					at = at*w.rows + d
+				}
+				return math.Exp(float64(floatsAt(in[3], at, 1)[0]))
+			}
 			for e := range w.columns {
 				seen, sum := 0.0, 0.0
 				for d := range w.rows {
-					s[d*w.columns+e] *= decay
+					s[d*w.columns+e] *= decay(d)
 					seen += float64(k[d]) * s[d*w.columns+e]
 				}
 				for d := range w.rows {

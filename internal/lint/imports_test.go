@@ -37,15 +37,22 @@ var diagram = map[string][]string{
 	"layers":        {"tensor"},
 	"models": {
 		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor", "tensor/encoded",
-		"models/aten", "models/lora", "models/lora/stretch", "models/torchvision", "models/transformers", "models/torchscript",
+		"models/aten", "models/aten/call", "models/aten/cells", "models/lora", "models/lora/stretch", "models/torchvision", "models/transformers", "models/torchscript",
 	},
-	"models/aten":         {"loader/exported", "graph", "tensor"},
-	"models/lora":         {"layers", "tensor"},
-	"models/lora/stretch": {"storage", "tensor", "internal/cpu/kernel"},
-	"models/torchvision":  {"layers", "tensor"},
-	"models/transformers": {"layers", "tensor"},
-	"models/torchscript":  {"loader/script", "layers", "tensor"},
-	"models/internal/zoo": {"loader", "loader/exported", "storage", "tensor"},
+	"models/aten": {"models/aten/...", "graph", "tensor"},
+	// Memory and views of a graph that is written, calls, then what overloads mean, by kind.
+	"models/aten/cells":    {"graph", "tensor"},
+	"models/aten/call":     {"models/aten/cells", "loader/exported", "graph", "tensor"},
+	"models/aten/elements": {"models/aten/call", "models/aten/cells", "graph", "tensor"},
+	"models/aten/views":    {"models/aten/call", "models/aten/cells", "loader/exported", "graph", "tensor"},
+	"models/aten/products": {"models/aten/call", "models/aten/cells", "graph", "tensor"},
+	"models/aten/signals":  {"models/aten/call", "models/aten/cells", "models/aten/elements", "graph", "tensor"},
+	"models/lora":          {"layers", "tensor"},
+	"models/lora/stretch":  {"storage", "tensor", "internal/cpu/kernel"},
+	"models/torchvision":   {"layers", "tensor"},
+	"models/transformers":  {"layers", "tensor"},
+	"models/torchscript":   {"loader/script", "layers", "tensor"},
+	"models/internal/zoo":  {"loader", "loader/exported", "storage", "tensor"},
 
 	// Ops and buffers.
 	"device":            {"graph", "tensor"},
@@ -114,12 +121,18 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/profiled": {
 		"cmd/optimem/internal/listing", "cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "runtime", "memory", "plan", "storage",
 	},
+	"cmd/optimem/internal/arrays": {"cmd/optimem/internal/values", "internal/npy", "loader", "tensor"},
+	"cmd/optimem/internal/values": {"tensor"},
+	"cmd/optimem/internal/heard": {
+		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "internal/ascii", "internal/npy", "tensor",
+	},
+	"cmd/optimem/internal/planned": {"cmd/optimem/internal/wording", "plan"},
 	"cmd/optimem/internal/jsonout": {},
 	"cmd/optimem/internal/newfile": {},
 	"cmd/optimem/internal/wording": {},
 
 	// Folders made of folders.
-	"quantize": {"loader", "layers", "models/transformers", "tensor"},
+	"quantize": {"loader", "layers", "models/transformers", "tensor", "tensor/encoded", "text/tokenizer"},
 	"pack":     {"loader", "storage", "storage/packed"},
 	// What a model's layers are given, for quantize.
 	"quantize/moments": {"perplexity", "runtime", "models", "graph", "tensor"},
@@ -189,7 +202,7 @@ var dependencies = map[string][]string{
 	"github.com/rivo/uniseg":                 {"text/tokenizer"},
 	"github.com/x448/float16":                {"tensor", "loader", "internal/cpu/..."},
 	"connectrpc.com/connect":                 {"serve"},
-	"google.golang.org/protobuf":             {"serve/internal/inference"},
+	"google.golang.org/protobuf":             {"serve", "serve/internal/inference"},
 	"github.com/nats-io/nats.go":             {"work"},
 	"github.com/nats-io/nats-server/v2":      {"work"},
 	"github.com/nats-io/nkeys":               {"work"},
@@ -213,7 +226,7 @@ var standard = map[string][]string{
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
-	"net":      {"examples/...", "cmd/...", "top", "serve", "work", "pipeline"},
+	"net":      {"examples/...", "cmd/...", "top", "serve", "work", "pipeline", "benchmarks/serve"},
 	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/...", "benchmarks/serve"},
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/...", "work", "pipeline"},

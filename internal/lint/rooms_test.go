@@ -26,20 +26,15 @@ var crowded = map[string]struct {
 	reason, room string
 	files, lines int
 }{
-	"models/aten": {
-		"a file for each family of overloads, and all of them write through one builder and call each other",
-		"a family that calls none of the others may become a package below",
-		61, 15000,
-	},
 	"models/transformers": {
 		"a family is a description over the fields of one decoder, whose forwards and mixers they share unexported",
 		"models of sounds and pictures, which share little with it, may become a package below",
-		48, 10500,
+		56, 12600,
 	},
 	"cmd/optimem": {
 		"every command's flags, text and tables are in one package main",
-		"a package of cmd/optimem/internal for the tables of a plan, its rows, steps and experts",
-		63, 12700,
+		"a package of cmd/optimem/internal for what commands share, their flags and errors, and then one for those that write text",
+		62, 12400,
 	},
 }
 
@@ -243,11 +238,11 @@ func with(m map[string]string, more ...map[string]string) map[string]string {
 var roomViolations = []violation{
 	{"room", "full", with(tall("plan", maxRoomFiles, maxRoomLines/maxRoomFiles),
 		map[string]string{"plan/x_test.go": "package plan" + strings.Repeat("\n", 9000), "plan/gen_x.go": "package plan\n"}), nil},
-	{"room", "crowded for a reason", tall("models/aten", maxRoomFiles+1, 1), nil},
-	{"room", "more crowded than before", tall("models/aten", 62, 1), []string{"models/aten has 62 files of 62 lines, more than its 61"}},
+	{"room", "crowded for a reason", tall("cmd/optimem", maxRoomFiles+1, 1), nil},
+	{"room", "more crowded than before", tall("cmd/optimem", 63, 1), []string{"cmd/optimem has 63 files of 63 lines, more than its 62"}},
 	{"room", "too many files", tall("plan", maxRoomFiles+1, 1), []string{"plan has 41 files of 41 lines"}},
 	{"room", "too many lines", tall("plan", 2, maxRoomLines/2+1), []string{"plan has 2 files of 8002 lines"}},
-	{"room", "an exception that is none", tall("models/aten", 3, 1), []string{"models/aten has 3 files of 3 lines: no longer crowded"}},
+	{"room", "an exception that is none", tall("cmd/optimem", 3, 1), []string{"cmd/optimem has 3 files of 3 lines: no longer crowded"}},
 
 	{"own kinds", "where they belong", map[string]string{
 		"internal/cpu/a.go": `package cpu; var t = map[graph.Kind]kernel{"conv16": {}, "conv": {}}; var k = "conv16"`,

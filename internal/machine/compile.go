@@ -58,7 +58,8 @@ type compiler struct {
 func (c *compiler) Device() *Device { return &c.device }
 
 func (c *compiler) Compile(ctx context.Context, g *graph.Graph, o Compilation) (*Compiled, error) {
-	g = rewrite.Optimise(g, o.Ops, o.Without, func(g *graph.Graph) ([][]byte, error) { return constants(ctx, o.Ops, g) })
+	g = rewrite.Optimise(g, o.Ops, o.Without,
+		func(g *graph.Graph) ([][]byte, error) { return constants(ctx, o.Ops, g) })
 	if err := ctx.Err(); err != nil {
 		return nil, err // its constants may not be computed
 	}
@@ -72,7 +73,8 @@ func (c *compiler) Compile(ctx context.Context, g *graph.Graph, o Compilation) (
 	if !c.gpu && o.Precision == "int8" {
 		var n int
 		if g, n = rewrite.NarrowEncoded(g, o.Precision, cpu.MultipliesCodes); n == 0 {
-			return nil, fmt.Errorf("%w: precision int8 on %s: no weights are blocks of integers", graph.ErrUnsupported, c.device.Name)
+			return nil, fmt.Errorf("%w: precision int8 on %s: no weights are blocks of integers", graph.ErrUnsupported,
+				c.device.Name)
 		}
 	}
 	made := &Compiled{Graph: c.arrange(rewrite.KeepRowsAlone(g), o)}

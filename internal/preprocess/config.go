@@ -74,6 +74,8 @@ func class(name string) (config, bool) {
 		set(`{"shortest_edge": 224}`, crop, clipMean, clipStd)
 	case "Siglip":
 		set(square, "", halfMean, halfMean)
+	case "Blip":
+		set(`{"height": 384, "width": 384}`, "", clipMean, clipStd)
 	case "ViT":
 		set(square, "", halfMean, halfMean)
 		c.Resample, c.square = pillowBilinear, true
@@ -93,7 +95,7 @@ func class(name string) (config, bool) {
 }
 
 // Classes are the image processors that ParseConfig knows.
-const Classes = "CLIP, Siglip, ViT, DeiT, Bit (DINOv2), ConvNext (ResNet) and DINOv3ViT"
+const Classes = "CLIP, Siglip, Blip, ViT, DeiT, Bit (DINOv2), ConvNext (ResNet) and DINOv3ViT"
 
 // ParseConfig reads a preprocessor_config.json of a Hugging Face folder. Pictures become the numbers that transformers'
 // image processors make with Pillow, bit for bit; those of DINOv3, which resize numbers with torchvision, to 1e-5. What
@@ -115,13 +117,17 @@ func ParseConfig(text []byte) (Spec, error) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return Spec{}, badConfig("%v", err)
 	}
+	if short == "Blip" { // which reads neither
+		c.Pad, c.Divisor = false, nil
+	}
 	switch {
 	case c.Pad, c.Flip, c.OldSquare, len(c.Divisor) > 0 && string(c.Divisor) != "null":
 		return Spec{}, badConfig("do_pad, do_flip_channel_order, use_square_size and size_divisor are not done")
 	case c.Rescale && (math.IsNaN(c.Factor) || c.Factor <= 0):
 		return Spec{}, badConfig("rescale_factor is %v", c.Factor)
 	}
-	s := Spec{floored: true, raw: !c.Rescale, factor: c.Factor, early: short == "DINOv3ViT" && c.Rescale, scaled: c.Normalize}
+	s := Spec{floored: true, raw: !c.Rescale, factor: c.Factor, early: short == "DINOv3ViT" && c.Rescale,
+		scaled: c.Normalize}
 	if err := c.sizes(&s, short == "ConvNext"); err != nil {
 		return Spec{}, err
 	}
@@ -146,7 +152,8 @@ func ParseConfig(text []byte) (Spec, error) {
 func (c *config) sizes(s *Spec, percent bool) error {
 	if c.Resize {
 		var ok bool
-		if s.filter, ok = map[int]filter{pillowLanczos: lanczos, pillowBilinear: bilinear, pillowBicubic: bicubic}[c.Resample]; !ok || s.filter == lanczos && s.early {
+		if s.filter, ok = map[int]filter{pillowLanczos: lanczos, pillowBilinear: bilinear,
+			pillowBicubic: bicubic}[c.Resample]; !ok || s.filter == lanczos && s.early {
 			return badConfig("resample is %d: 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are done", c.Resample)
 		}
 		var err error

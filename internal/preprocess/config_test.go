@@ -63,6 +63,19 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
+// TestBlip: BLIP's pictures are prepared as SigLIP's are, with CLIP's colours; what its processor does not read is passed over.
+func TestBlip(t *testing.T) {
+	got, err := ParseConfig([]byte(`{"image_processor_type": "BlipImageProcessor", "do_pad": true, "size_divisor": 32}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := ParseConfig([]byte(`{"image_processor_type": "SiglipImageProcessor", "size": {"height": 384, "width": 384},
+		"image_mean": ` + clipMean + `, "image_std": ` + clipStd + `}`))
+	if err != nil || got != want {
+		t.Errorf("%+v, want %+v: %v", got, want, err)
+	}
+}
+
 // TestBadConfigs: what is wrong in a preprocessor_config.json, or not done here, is an error that says so.
 func TestBadConfigs(t *testing.T) {
 	for text, says := range map[string]string{

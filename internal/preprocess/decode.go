@@ -107,9 +107,13 @@ func Decode(r io.ReadSeeker, limits Limits) (_ *Picture, err error) {
 		return nil, fmt.Errorf("%w: %s of %d × %d pixels", ErrFormat, c.name, config.Height, config.Width)
 	}
 	need := int64(config.Width) * int64(config.Height) * pixelBytes(config.ColorModel)
-	if max(config.Width, config.Height) > maxPictureSide || need > limits.memoryBytes() {
-		return nil, fmt.Errorf("%w: a %s of %d × %d pixels may take %d bytes to decode, and %d are allowed",
-			ErrLimit, c.name, config.Height, config.Width, need, limits.memoryBytes())
+	if max(config.Width, config.Height) > maxPictureSide {
+		return nil, fmt.Errorf("%w: a %s of %d × %d pixels, where a side has at most %d", ErrLimit, c.name,
+			config.Height, config.Width,
+			maxPictureSide)
+	}
+	if need > limits.memoryBytes() {
+		return nil, &MemoryError{c.name, config.Height, config.Width, need, limits.memoryBytes()}
 	}
 	img, err := again(in, c.decode)
 	if err != nil {

@@ -31,6 +31,23 @@ var (
 	ErrSize = errors.New("picture does not fit")
 )
 
+// A MemoryError is an [ErrLimit] that says what decoding would take.
+type MemoryError struct {
+	format        string
+	height, width int
+	// NeedBytes is what it may take, AllowedBytes what it may.
+	NeedBytes, AllowedBytes int64
+}
+
+// Error says how large the picture is.
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("%v: a %s of %d × %d pixels may take %d bytes to decode, and %d are allowed",
+		ErrLimit, e.format, e.height, e.width, e.NeedBytes, e.AllowedBytes)
+}
+
+// Unwrap returns [ErrLimit].
+func (e *MemoryError) Unwrap() error { return ErrLimit }
+
 // Limits bound what a picture may cost. The zero value means the defaults.
 type Limits struct {
 	// MemoryBytes bounds what decoding may take, judged by the picture's header, and what resizing may: 1 GiB if 0.

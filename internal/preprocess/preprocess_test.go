@@ -176,6 +176,21 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// TestMemoryError: what a picture may take is what allows it.
+func TestMemoryError(t *testing.T) {
+	png, err := os.ReadFile("testdata/odd.png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var large *MemoryError
+	if _, err = Decode(bytes.NewReader(png), Limits{MemoryBytes: 1}); !errors.As(err, &large) || large.AllowedBytes != 1 {
+		t.Fatal(err)
+	}
+	if _, err = Decode(bytes.NewReader(png), Limits{MemoryBytes: large.NeedBytes}); err != nil {
+		t.Error(err)
+	}
+}
+
 type brokenDisk struct{ *bytes.Reader }
 
 var errDisk = errors.New("the disk is broken")

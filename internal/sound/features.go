@@ -86,6 +86,9 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("a sound of %d samples a second, and the model takes %d", e.Rate, e.Want)
 }
 
+// leastVariance is added to that of a sound, which may be silent.
+const leastVariance = 1e-7
+
 // The least that is heard, and how much less than the loudest.
 const (
 	melFloor = 1e-10
@@ -142,7 +145,7 @@ func (s *Spec) padded(samples []float32) []float64 {
 		for _, x := range inner[:n] {
 			variance += (x - mean) * (x - mean)
 		}
-		deviation := math.Sqrt(variance/float64(n) + 1e-7)
+		deviation := math.Sqrt(variance/float64(n) + leastVariance)
 		for i, x := range inner[:n] {
 			inner[i] = (x - mean) / deviation
 		}

@@ -1,6 +1,6 @@
-// Package sound reads recorded sounds and prepares them as models expect them: WAV files, and the features of the
-// Python package transformers' WhisperFeatureExtractor. It does not know models, tensors or devices, and does not
-// resample: a sound of another rate than the preparation's is refused, as there.
+// Package sound reads recorded sounds and prepares them as models expect them: WAV files, and what the Python package
+// transformers' WhisperFeatureExtractor and Wav2Vec2FeatureExtractor give. It does not know models, tensors or devices,
+// and does not resample: a sound of another rate than the preparation's is refused, as there.
 //
 //	spec, err := sound.Parse(config)               // preprocessor_config.json
 //	clip, err := sound.ReadWAV(file, spec.Samples)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // readRoot reads /proc and the cgroups below another folder than the root, for tests and for looking into containers.
@@ -64,11 +65,19 @@ func (h host) meminfo(i *Info) {
 	i.AvailableBytes = available
 }
 
+// processors are what processors are called, by root. Linux asks all of them, each time the file is read.
+var processors sync.Map
+
 func (h host) cpuinfo(i *Info) {
+	if name, ok := processors.Load(h.root); ok {
+		i.Model = name.(string)
+		return
+	}
 	for line := range bytes.Lines(h.read("proc/cpuinfo")) {
 		key, value, _ := strings.Cut(string(line), ":")
 		if strings.TrimSpace(key) == "model name" {
 			i.Model = strings.TrimSpace(value)
+			processors.Store(h.root, i.Model)
 			return
 		}
 	}

@@ -1,324 +1,29 @@
 package aten
 
 import (
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 
-	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 )
-
-// A Count is a number of the program that only data says: how many rows a tensor has.
-type Count struct {
-	// value is an int64 without dimensions, which nobody writes to.
-	value *Ref
-	// most is the largest that it can be.
-	most int
-	// within is a count that this one is 0 with; nil where none is known. multiple says that it is 0 with this one, too.
-	within   *Count
-	multiple bool
-	// parts, which are no sums, and plus are what it is a sum of, where it is one of few.
-	parts []*Count
-	plus  int
-}
-
-// maxParted bounds the parts of a sum; one of more is as any number. mostSum bounds how large a sum can be.
-const (
-	maxParted = 64
-	mostSum   = 1 << 48
-)
-
-// sumOf makes n a sum of counts and a number.
-func (n *Count) sumOf(plus int, counts ...*Count) *Count {
-	n.parts, n.plus = nil, plus
-	for _, k := range counts {
-		n.plus += k.plus
-		if len(k.parts) == 0 {
-			n.parts = append(n.parts, k)
-		}
-		n.parts = append(n.parts, k.parts...)
-	}
-	if len(n.parts) > maxParted {
-		n.parts, n.plus = nil, 0
-	}
-	return n
-}
-
-// EmptyWith returns the dimension of which a tensor has nothing when a count is 0, −1 where that is not known.
-func (r *Ref) EmptyWith(n *Count) int {
-	for n.multiple {
-		n = n.within
-	}
-	if r.counted != nil {
-		for k := r.counted.Count; k != nil; k = k.within {
-			if k.same(n) {
-				return r.counted.dim
-			}
-		}
-	}
-	return -1
-}
-
-// CompareCount returns what a comparison of a count and a number gives, where that is certain before a run.
-func CompareCount(operator string, args []any) (holds, certain bool) {
-	mirrored := map[string]string{"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
-	if len(args) != 2 {
-		return false, false
-	}
-	k, ok := args[0].(*Count)
-	n, isInt := args[1].(int)
-	if !ok {
-		k, ok = args[1].(*Count)
-		n, isInt = args[0].(int)
-		operator = mirrored[operator]
-	}
-	if !ok || !isInt {
-		return false, false
-	}
-	never, always := false, false // of k < n, k > n or k = n
-	switch operator {
-	case "lt", "ge":
-		always, never = k.most < n, n <= 0
-	case "gt", "le":
-		always, never = n < 0, k.most <= n
-	case "eq", "ne":
-		never = n < 0 || n > k.most
-	}
-	inverse := operator == "ge" || operator == "le" || operator == "ne"
-	return always != inverse, always || never
-}
-
-// Tensor returns the number as a tensor.
-func (n *Count) Tensor() *Ref { return n.value }
-
-// same reports whether two counts are one number.
-func (n *Count) same(m *Count) bool {
-	if n.most != m.most {
-		return false
-	}
-	if n.value.cell.value == m.value.cell.value && n.value.layout.Offset == m.value.layout.Offset {
-		return true
-	}
-	return len(n.parts) > 0 && len(m.parts) > 0 && n.sum() == m.sum()
-}
-
-// sum is a text that sums of the same terms have alike.
-func (n *Count) sum() string {
-	terms := make([]string, len(n.parts))
-	for i, k := range n.parts {
-		terms[i] = fmt.Sprint(k.value.cell.value, "@", k.value.layout.Offset)
-	}
-	slices.Sort(terms)
-	return fmt.Sprint(n.plus, terms)
-}
-
-// rows say that of a dimension of a tensor as much is there as a count says. The shape has the most that can be: what lies
-// behind the rows that count is memory that ops compute with, whatever it holds, and nobody gets to see.
-type rows struct {
-	*Count
-	dim int
-}
-
-// Counted returns how much of dimension d there is, which may be counted from the end, where only data says that.
-func (r *Ref) Counted(d int) (*Count, bool) {
-	if d < 0 {
-		d += r.rank()
-	}
-	if r.counted == nil || r.counted.dim != d {
-		return nil, false
-	}
-	return r.counted.Count, true
-}
-
-// IsCounted reports whether only data knows the size of a tensor.
-func (r *Ref) IsCounted() bool { return r != nil && r.counted != nil }
-
-// RowDim returns the dimension of which only data knows how much there is, −1 for none.
-func (r *Ref) RowDim() int {
-	if r.counted == nil {
-		return -1
-	}
-	return r.counted.dim
-}
-
-// bare returns a tensor with everything that its memory holds.
-func bare(r *Ref) *Ref {
-	if !r.IsCounted() {
-		return r
-	}
-	all := *r
-	all.counted = nil
-	return &all
-}
-
-// of returns a tensor of which only the first rows of a dimension count.
-func (n *Count) of(r *Ref, dim int) *Ref {
-	counted := *r
-	counted.counted = &rows{n, dim}
-	return &counted
-}
-
-// Elements returns how many elements a tensor has that only data knows the size of.
-func (b *Builder) Elements(r *Ref) (*Count, error) {
-	k := r.counted
-	shape := slices.Clone(r.shape())
-	shape[k.dim] = 1
-	return b.multiple(k.Count, int(NumElements(shape)))
-}
-
-// multiple returns a count n times as large.
-func (b *Builder) multiple(k *Count, n int) (*Count, error) {
-	if n == 1 {
-		return k, nil
-	}
-	most, ok := tensor.MulBytes(int64(k.most), int64(n))
-	if !ok {
-		return nil, fmt.Errorf("%d times %d elements", k.most, n)
-	}
-	value, err := b.combine("mul", nil, k.value, n)
-	return &Count{value: value, most: int(most), within: k, multiple: n > 0}, err
-}
-
-// CountOf returns what an operator gives of counts and numbers, where that is a count too.
-func (b *Builder) CountOf(operator string, args []any) (n *Count, ok bool, err error) {
-	if len(args) != 2 {
-		return nil, false, nil
-	}
-	k, first := args[0].(*Count)
-	other := args[1]
-	if !first {
-		k, ok = args[1].(*Count)
-		if other = args[0]; !ok {
-			return nil, false, nil
-		}
-	}
-	number, isNumber := other.(int)
-	m, isCount := other.(*Count)
-	if !isCount && !(isNumber && number >= 0 && number < math.MaxInt32) {
-		return nil, false, nil
-	}
-	switch operator {
-	case "_operator.mul":
-		if isNumber {
-			n, err = b.multiple(k, number)
-			return n, true, err
-		}
-	case "_operator.add":
-		if isNumber && number == 0 {
-			return k, true, nil
-		}
-		total := (&Count{most: k.most + number}).sumOf(number, k)
-		value := operandArg(number)
-		if isCount {
-			total = (&Count{most: k.most + m.most}).sumOf(0, k, m)
-			value = m.value
-		}
-		if total.most > mostSum {
-			return nil, false, nil
-		}
-		total.value, err = b.combine("add", nil, k.value, value)
-		return total, true, err
-	case "torch.sym_min":
-		n, err = b.within(k, 0, other)
-		return n, true, err
-	}
-	return nil, false, nil
-}
-
-// within returns how much is left of a count that begins at start and ends at end, of which the latter may be a count.
-func (b *Builder) within(k *Count, start int, end any) (*Count, error) {
-	most, value := k.most, k.value
-	var err error
-	switch e := end.(type) {
-	case *Count:
-		if !e.same(k) {
-			most = min(most, e.most)
-			value, err = b.combine("minimum", nil, value, e.value)
-		}
-	case int:
-		switch {
-		case e < 0:
-			most += e
-			value, err = b.combine("add", nil, value, e)
-		case e < most:
-			most = e
-			value, err = b.combine("minimum", nil, value, e)
-		}
-	}
-	if err == nil && start > 0 {
-		most -= start
-		value, err = b.combine("sub", nil, value, start)
-	}
-	if n, negative := end.(int); err == nil && (start > 0 || negative && n < 0) {
-		value, err = b.combine("maximum", nil, value, 0)
-	}
-	if err == nil && value == k.value {
-		return k, nil
-	}
-	return &Count{value: value, most: max(most, 0), within: k}, err
-}
-
-// among returns which of the first n places a count reaches.
-func (b *Builder) among(k *Count, n int) (*Ref, error) {
-	at, err := b.Emit1("arange", graph.Attrs{"start": 0, "step": 1, "size": n, "dtype": tensor.Int64})
-	if err != nil {
-		return nil, err
-	}
-	return b.combine("lt", nil, at, k.value)
-}
-
-// filled returns all of a counted tensor with a number behind the rows that count.
-func (b *Builder) filledBehind(r *Ref, fill number) (*Ref, error) {
-	if !r.IsCounted() {
-		return r, nil
-	}
-	k := r.counted
-	is, err := b.among(k.Count, r.shape()[k.dim])
-	if err != nil {
-		return nil, err
-	}
-	shape := slices.Repeat(tensor.Shape{1}, r.rank())
-	shape[k.dim] = r.shape()[k.dim]
-	if is, err = b.Reshape(is, shape); err != nil {
-		return nil, err
-	}
-	return b.choose(is, r.dtype, bare(r), fill)
-}
-
-// Output makes a tensor the next output of the graph, with another that says how much of it there is where data does.
-func (b *Builder) Output(name string, r *Ref) error {
-	operand, err := b.Result(bare(r))
-	if err != nil {
-		return err
-	}
-	out := graph.Output{Name: name, Operand: operand}
-	if k := r.counted; k != nil {
-		out.Count, out.Dim = "count:"+name, k.dim
-		b.Graph.Outputs = append(b.Graph.Outputs, out)
-		out = graph.Output{Name: out.Count, Operand: b.Read(k.value), Counts: true}
-	}
-	b.Graph.Outputs = append(b.Graph.Outputs, out)
-	return nil
-}
 
 // hasCounted reports whether an argument of the call has a size that only data says, or is one.
-func (c *call) hasCounted() bool {
-	for _, v := range c.args {
+func hasCounted(c *call.Call) bool {
+	for _, v := range c.Args {
 		switch v := v.(type) {
-		case *Ref:
+		case *cells.Ref:
 			if v.IsCounted() {
 				return true
 			}
-		case []*Ref:
-			if slices.ContainsFunc(v, (*Ref).IsCounted) {
+		case []*cells.Ref:
+			if slices.ContainsFunc(v, (*cells.Ref).IsCounted) {
 				return true
 			}
-		case *Count:
+		case *cells.Count:
 			return true
 		case []any:
-			if slices.ContainsFunc(v, func(x any) bool { _, is := x.(*Count); return is }) {
+			if slices.ContainsFunc(v, func(x any) bool { _, is := x.(*cells.Count); return is }) {
 				return true
 			}
 		}
@@ -329,22 +34,22 @@ func (c *call) hasCounted() bool {
 // bareArgument returns an argument with the most that there can be in the place of what data says.
 func bareArgument(v any) any {
 	switch v := v.(type) {
-	case *Ref:
-		return bare(v)
-	case []*Ref:
-		list := make([]*Ref, len(v))
+	case *cells.Ref:
+		return cells.Bare(v)
+	case []*cells.Ref:
+		list := make([]*cells.Ref, len(v))
 		for i, r := range v {
-			list[i] = bare(r)
+			list[i] = cells.Bare(r)
 		}
 		return list
-	case *Count:
-		return v.most
+	case *cells.Count:
+		return v.Most
 	case []any:
 		list := make([]int, len(v))
 		for i, x := range v {
 			switch x := x.(type) {
-			case *Count:
-				list[i] = x.most
+			case *cells.Count:
+				list[i] = x.Most
 			case int:
 				list[i] = x
 			default:
@@ -357,9 +62,9 @@ func bareArgument(v any) any {
 }
 
 // bareRun builds the call of everything that memory holds, with some arguments changed.
-func (c *call) bareRun(t Target, changed map[string]any) ([]any, error) {
-	args := make(map[string]any, len(c.args))
-	for name, v := range c.args {
+func bareRun(c *call.Call, t Target, changed map[string]any) ([]any, error) {
+	args := make(map[string]any, len(c.Args))
+	for name, v := range c.Args {
 		args[name] = bareArgument(v)
 	}
 	for name, v := range changed {
@@ -371,97 +76,97 @@ func (c *call) bareRun(t Target, changed map[string]any) ([]any, error) {
 }
 
 // giveCounted gives results of which the first rows of a dimension count.
-func (c *call) giveCounted(results []any, k *Count, dim int) error {
+func giveCounted(c *call.Call, results []any, k *cells.Count, dim int) error {
 	for i, v := range results {
 		switch v := v.(type) {
-		case *Ref:
+		case *cells.Ref:
 			if v != nil {
-				results[i] = k.of(v, dim)
+				results[i] = k.Of(v, dim)
 			}
-		case []*Ref:
-			list := make([]*Ref, len(v))
+		case []*cells.Ref:
+			list := make([]*cells.Ref, len(v))
 			for j, r := range v {
-				list[j] = k.of(r, dim)
+				list[j] = k.Of(r, dim)
 			}
 			results[i] = list
 		}
 	}
-	c.set(results...)
+	c.Set(results...)
 	return nil
 }
 
 // ofCounted builds a call with arguments whose sizes only data says.
-func (t Target) ofCounted(c *call) error {
-	if c.isComplex() {
-		return c.Unsupported("of complex numbers: %s", SizeOfData)
+func (t Target) ofCounted(c *call.Call) error {
+	if c.IsComplex() {
+		return c.Unsupported("of complex numbers: %s", cells.SizeOfData)
 	}
-	if elementwise[t.schema.target] {
+	if elementwise[t.schema.Target] {
 		return t.eachCounted(c)
 	}
-	rule, ok := countedRules[baseName(t.schema.target)]
+	rule, ok := countedRules[call.BaseName(t.schema.Target)]
 	if !ok {
-		return c.Unsupported("of a tensor whose size depends on data: %s", SizeOfData)
+		return c.Unsupported("of a tensor whose size depends on data: %s", cells.SizeOfData)
 	}
 	err := rule(c, t)
 	if err == nil {
-		err = c.err
+		err = c.Err
 	}
 	return err
 }
 
 // eachCounted computes each element by itself: with those behind the rows that count, too.
-func (t Target) eachCounted(c *call) error {
-	var k *rows
+func (t Target) eachCounted(c *call.Call) error {
+	var k *cells.Rows
 	back := 0 // of the rows' dimension, counted from the end
-	for _, p := range t.schema.params {
-		switch v := c.args[p.name].(type) {
-		case *Ref:
+	for _, p := range t.schema.Params {
+		switch v := c.Args[p.Name].(type) {
+		case *cells.Ref:
 			if !v.IsCounted() {
 				continue
 			}
-			if k != nil && (!k.same(v.counted.Count) || back != v.rank()-v.counted.dim) {
-				return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+			if k != nil && (!k.Same(v.Rows().Count) || back != v.Rank()-v.Rows().Dim) {
+				return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 			}
-			k, back = v.counted, v.rank()-v.counted.dim
-		case *Count, []any:
-			return c.Unsupported("with a number of rows: %s", SizeOfData)
+			k, back = v.Rows(), v.Rank()-v.Rows().Dim
+		case *cells.Count, []any:
+			return c.Unsupported("with a number of rows: %s", cells.SizeOfData)
 		}
 	}
-	own, _ := c.args["self"].(*Ref)
-	name := baseName(t.schema.target)
+	own, _ := c.Args["self"].(*cells.Ref)
+	name := call.BaseName(t.schema.Target)
 	if strings.HasSuffix(name, "_") && !strings.HasSuffix(name, "__") && !own.IsCounted() {
-		return c.Unsupported("written into a tensor of another size: %s", SizeOfData)
+		return c.Unsupported("written into a tensor of another size: %s", cells.SizeOfData)
 	}
-	for _, p := range t.schema.params {
-		v, ok := c.args[p.name].(*Ref)
-		if ok && v != nil && !v.IsCounted() && v.rank() >= back && v.shape()[v.rank()-back] != 1 {
-			return c.Unsupported("of %v beside rows that data counts: %s", v.shape(), SizeOfData)
+	for _, p := range t.schema.Params {
+		v, ok := c.Args[p.Name].(*cells.Ref)
+		if ok && v != nil && !v.IsCounted() && v.Rank() >= back && v.Shape()[v.Rank()-back] != 1 {
+			return c.Unsupported("of %v beside rows that data counts: %s", v.Shape(), cells.SizeOfData)
 		}
 	}
 	before := len(c.Graph.Ops)
-	results, err := c.bareRun(t, nil)
+	results, err := bareRun(c, t, nil)
 	if err != nil {
 		return err
 	}
-	if other, ok := c.args["other"].(*Ref); ok && other.IsCounted() {
-		if err := c.refuseFailing(before); err != nil {
+	if other, ok := c.Args["other"].(*cells.Ref); ok && other.IsCounted() {
+		if err := refuseFailing(c, before); err != nil {
 			return err
 		}
 	}
 	for i, v := range results {
-		if r, ok := v.(*Ref); ok {
-			results[i] = k.of(r, r.rank()-back)
+		if r, ok := v.(*cells.Ref); ok {
+			results[i] = k.Of(r, r.Rank()-back)
 		}
 	}
-	c.set(results...)
+	c.Set(results...)
 	return nil
 }
 
 // refuseFailing refuses ops since a place that fail because of a divisor, which may be one that does not count.
-func (c *call) refuseFailing(since int) error {
+func refuseFailing(c *call.Call, since int) error {
 	for _, op := range c.Graph.Ops[since:] {
-		if failing[op.Kind] && isIntegral(c.Graph.Values[op.Out[0]].DType) {
-			return c.Unsupported("a division of integers that a mask selects: %s", SizeOfData)
+		if failing[op.Kind] && cells.IsIntegral(c.Graph.Values[op.Out[0]].DType) {
+			return c.Unsupported("a division of integers that a mask selects: %s", cells.SizeOfData)
 		}
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -18,7 +20,7 @@ const (
 )
 
 // of returns the number in a dtype. Of floats the highest is NaN, where it sorts as such, and else infinite.
-func (e extreme) of(d tensor.DType) (number, bool) {
+func (e extreme) of(d tensor.DType) (cells.Number, bool) {
 	sign := 1.0
 	if e == lowest {
 		sign = -1
@@ -43,80 +45,80 @@ func (e extreme) of(d tensor.DType) (number, bool) {
 // foldCounted is the rule of reductions to which a number behind the rows that count makes no difference. Where there are no
 // rows the result is that number, also for those for which PyTorch has none.
 func foldCounted(neutral any) countedRule {
-	return func(c *call, t Target) error {
-		r := c.onlyCounted("self")
+	return func(c *call.Call, t Target) error {
+		r := onlyCounted(c, "self")
 		if r == nil {
-			return c.err
+			return c.Err
 		}
 		fill := neutral
 		if e, ok := neutral.(extreme); ok {
-			if fill, ok = e.of(r.dtype); !ok {
-				return c.Unsupported("of %v whose rows data counts: %s", r.dtype, SizeOfData)
+			if fill, ok = e.of(r.DType()); !ok {
+				return c.Unsupported("of %v whose rows data counts: %s", r.DType(), cells.SizeOfData)
 			}
 		}
-		dims, one := allDims(r.rank()), false
-		if c.has("dim") {
-			if list := c.ints("dim"); len(list) > 0 {
-				dims = c.wrapDims(r, list)
+		dims, one := cells.AllDims(r.Rank()), false
+		if c.Has("dim") {
+			if list := c.Ints("dim"); len(list) > 0 {
+				dims = c.WrapDims(r, list)
 			}
-			_, one = c.args["dim"].(int)
+			_, one = c.Args["dim"].(int)
 		}
-		if c.err != nil {
-			return c.err
+		if c.Err != nil {
+			return c.Err
 		}
-		at := r.counted.dim
+		at := r.Rows().Dim
 		if !slices.Contains(dims, at) {
-			if !c.bool("keepdim") {
+			if !c.Bool("keepdim") {
 				for _, d := range dims {
-					if d < r.counted.dim {
+					if d < r.Rows().Dim {
 						at--
 					}
 				}
 			}
-			return c.giveSame(t, r.counted.Count, at, nil)
+			return giveSame(c, t, r.Rows().Count, at, nil)
 		}
-		name := baseName(t.schema.target)
-		if !one && r.rank() > 1 && (name == "argmax" || name == "argmin") && at != 0 {
-			return c.Unsupported("a place among rows that data counts: %s", SizeOfData) // counted with those that do not count
+		name := call.BaseName(t.schema.Target)
+		if !one && r.Rank() > 1 && (name == "argmax" || name == "argmin") && at != 0 {
+			return c.Unsupported("a place among rows that data counts: %s", cells.SizeOfData) // counted with those that do not count
 		}
-		whole, err := c.filledBehind(r, fill)
+		whole, err := c.FilledBehind(r, fill)
 		if err != nil {
 			return err
 		}
-		results, err := c.bareRun(t, map[string]any{"self": whole})
-		c.set(results...)
+		results, err := bareRun(c, t, map[string]any{"self": whole})
+		c.Set(results...)
 		return err
 	}
 }
 
 // meanCounted divides by the number of rows that count.
-func meanCounted(c *call, t Target) error {
-	r := c.onlyCounted("self")
+func meanCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	dims := c.reductionDims(r)
-	if c.err != nil {
-		return c.err
+	dims := c.ReductionDims(r)
+	if c.Err != nil {
+		return c.Err
 	}
-	if !slices.Contains(dims, r.counted.dim) {
+	if !slices.Contains(dims, r.Rows().Dim) {
 		return foldCounted(0)(c, t)
 	}
-	d := c.dtype("dtype", r.dtype)
-	whole, err := c.filledBehind(r, 0)
+	d := c.DType("dtype", r.DType())
+	whole, err := c.FilledBehind(r, 0)
 	if err != nil {
 		return err
 	}
-	if whole, err = c.converted(whole, d); err != nil {
+	if whole, err = c.Converted(whole, d); err != nil {
 		return err
 	}
 	n := 1
 	for _, e := range dims {
-		if e != r.counted.dim {
-			n *= r.shape()[e]
+		if e != r.Rows().Dim {
+			n *= r.Shape()[e]
 		}
 	}
-	count, err := c.multiple(r.counted.Count, n)
+	count, err := c.Multiple(r.Rows().Count, n)
 	if err != nil {
 		return err
 	}
@@ -124,79 +126,79 @@ func meanCounted(c *call, t Target) error {
 	if d.IsHalf() {
 		total = tensor.Float32
 	}
-	sum, err := c.fold("sum", whole, dims, c.bool("keepdim"), graph.Attrs{"dtype": total})
+	sum, err := c.Fold("sum", whole, dims, c.Bool("keepdim"), graph.Attrs{"dtype": total})
 	if err != nil {
 		return err
 	}
-	divisor, err := c.Cast(count.value, total)
+	divisor, err := c.Cast(count.Value, total)
 	if err != nil {
 		return err
 	}
-	mean, err := c.combine("div", nil, sum, divisor)
+	mean, err := c.Combine("div", nil, sum, divisor)
 	if err != nil {
 		return err
 	}
-	return c.giveRef(c.Cast(mean, d))
+	return c.GiveRef(c.Cast(mean, d))
 }
 
 // sortedLast returns all of a tensor so that the rows that count sort first: stably, since they come before equal ones.
-func (c *call) sortedLast(r *Ref, descending bool) (*Ref, error) {
-	if IsFloat(r.dtype) && !descending {
-		return c.filledBehind(r, math.NaN())
+func sortedLast(c *call.Call, r *cells.Ref, descending bool) (*cells.Ref, error) {
+	if cells.IsFloat(r.DType()) && !descending {
+		return c.FilledBehind(r, math.NaN())
 	}
 	e := highest
 	if descending {
 		e = lowest
 	}
-	fill, ok := e.of(r.dtype)
+	fill, ok := e.of(r.DType())
 	if !ok {
-		return nil, c.Unsupported("of %v whose rows data counts: %s", r.dtype, SizeOfData)
+		return nil, c.Unsupported("of %v whose rows data counts: %s", r.DType(), cells.SizeOfData)
 	}
-	return c.filledBehind(r, fill)
+	return c.FilledBehind(r, fill)
 }
 
-func sortCounted(c *call, t Target) error {
-	r := c.onlyCounted("self")
+func sortCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
 	changed := map[string]any{}
-	if c.dim("dim", r.rank()) == r.counted.dim {
-		whole, err := c.sortedLast(r, c.bool("descending"))
+	if c.Dim("dim", r.Rank()) == r.Rows().Dim {
+		whole, err := sortedLast(c, r, c.Bool("descending"))
 		if err != nil {
 			return err
 		}
 		changed["self"] = whole
 	}
-	return c.giveSame(t, r.counted.Count, r.counted.dim, changed)
+	return giveSame(c, t, r.Rows().Count, r.Rows().Dim, changed)
 }
 
 // topKCounted takes as many as another count says of rows, which are at least that many.
-func topKCounted(c *call, t Target) error {
-	r, ok := c.args["self"].(*Ref)
+func topKCounted(c *call.Call, t Target) error {
+	r, ok := c.Args["self"].(*cells.Ref)
 	if !ok {
-		return c.Unsupported("%s", SizeOfData)
+		return c.Unsupported("%s", cells.SizeOfData)
 	}
-	d := c.dim("dim", r.rank())
-	k, counted := c.args["k"].(*Count)
+	d := c.Dim("dim", r.Rank())
+	k, counted := c.Args["k"].(*cells.Count)
 	switch {
-	case c.err != nil:
-		return c.err
-	case !counted && r.IsCounted() && r.counted.dim != d:
-		return c.giveSame(t, r.counted.Count, r.counted.dim, nil)
-	case !counted, r.IsCounted() && r.counted.dim != d:
-		return c.Unsupported("a fixed number of rows that data counts: %s", SizeOfData)
+	case c.Err != nil:
+		return c.Err
+	case !counted && r.IsCounted() && r.Rows().Dim != d:
+		return giveSame(c, t, r.Rows().Count, r.Rows().Dim, nil)
+	case !counted, r.IsCounted() && r.Rows().Dim != d:
+		return c.Unsupported("a fixed number of rows that data counts: %s", cells.SizeOfData)
 	}
 	changed := map[string]any{}
 	if r.IsCounted() {
-		whole, err := c.sortedLast(r, c.bool("largest"))
+		whole, err := sortedLast(c, r, c.Bool("largest"))
 		if err != nil {
 			return err
 		}
 		changed["self"] = whole
 	}
-	if k.most > r.shape()[d] {
-		return fmt.Errorf("the first %d of %d", k.most, r.shape()[d])
+	if k.Most > r.Shape()[d] {
+		return fmt.Errorf("the first %d of %d", k.Most, r.Shape()[d])
 	}
-	return c.giveSame(t, k, d, changed)
+	return giveSame(c, t, k, d, changed)
 }

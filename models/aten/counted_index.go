@@ -7,46 +7,49 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
+	"github.com/optimem/optimem/models/aten/views"
 	"github.com/optimem/optimem/tensor"
 )
 
 // catCounted puts tensors side by side that have as many rows, or rows one after the other, which moves those that count to the
 // front.
-func catCounted(c *call, t Target) error {
-	parts := c.tensors("tensors")
-	if c.err != nil || len(parts) == 0 || slices.Contains(parts, nil) {
+func catCounted(c *call.Call, t Target) error {
+	parts := c.Tensors("tensors")
+	if c.Err != nil || len(parts) == 0 || slices.Contains(parts, nil) {
 		return fmt.Errorf("no tensors to join")
 	}
-	d := c.catDim(parts)
-	if c.err != nil {
-		return c.err
+	d := views.CatDim(c, parts)
+	if c.Err != nil {
+		return c.Err
 	}
 	k, alike := countOf(parts)
-	if k != nil && (k.dim != d || len(parts) == 1) {
+	if k != nil && (k.Dim != d || len(parts) == 1) {
 		if !alike {
-			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+			return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
-		return c.giveSame(t, k.Count, k.dim, nil)
+		return giveSame(c, t, k.Count, k.Dim, nil)
 	}
-	var masks []*Ref
+	var masks []*cells.Ref
 	key := ""
-	var counts []*Count
+	var counts []*cells.Count
 	plus := 0
 	for _, r := range parts {
-		if r.IsCounted() && r.counted.dim != d {
-			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		if r.IsCounted() && r.Rows().Dim != d {
+			return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
-		if r.rank() == 1 && r.shape()[0] == 0 { // does not count, whatever its shape
+		if r.Rank() == 1 && r.Shape()[0] == 0 { // does not count, whatever its shape
 			continue
 		}
-		is, err := c.full(true, tensor.Bool, tensor.Shape{r.shape()[d]})
-		key += fmt.Sprint(r.shape()[d])
+		is, err := c.Full(true, tensor.Bool, tensor.Shape{r.Shape()[d]})
+		key += fmt.Sprint(r.Shape()[d])
 		if !r.IsCounted() {
-			plus += r.shape()[d]
+			plus += r.Shape()[d]
 		} else {
-			counts = append(counts, r.counted.Count)
-			is, err = c.among(r.counted.Count, r.shape()[d])
-			key += fmt.Sprint(" of ", r.counted.value.cell.value, r.counted.value.layout.Offset)
+			counts = append(counts, r.Rows().Count)
+			is, err = c.Among(r.Rows().Count, r.Shape()[d])
+			key += fmt.Sprint(" of ", r.Rows().Value.Memory().Value(), r.Rows().Value.Layout().Offset)
 		}
 		key += ","
 		if err != nil {
@@ -54,171 +57,171 @@ func catCounted(c *call, t Target) error {
 		}
 		masks = append(masks, is)
 	}
-	results, err := c.bareRun(t, nil)
+	results, err := bareRun(c, t, nil)
 	if err != nil {
 		return err
 	}
-	is, ok := c.rowsJoined[key]
+	is, ok := c.RowsJoined[key]
 	if !ok || len(c.Guard) > 0 {
-		if is, err = c.cat(masks, 0); err != nil {
+		if is, err = c.Cat(masks, 0); err != nil {
 			return err
 		}
-		if c.rowsJoined == nil {
-			c.rowsJoined = make(map[string]*Ref)
+		if c.RowsJoined == nil {
+			c.RowsJoined = make(map[string]*cells.Ref)
 		}
 		if len(c.Guard) == 0 { // what a branch computes is not there in another
-			c.rowsJoined[key] = is
+			c.RowsJoined[key] = is
 		}
 	}
-	out, err := c.picked(results[0].(*Ref), is, d)
-	if err == nil && len(out.counted.parts) == 0 {
-		out.counted.sumOf(plus, counts...)
+	out, err := c.Picked(results[0].(*cells.Ref), is, d)
+	if err == nil && len(out.Rows().Parts) == 0 {
+		out.Rows().SumOf(plus, counts...)
 	}
-	return c.giveRef(out, err)
+	return c.GiveRef(out, err)
 }
 
 // countOf returns the count of the rows of one tensor, and whether all have the same in the same dimension.
-func countOf(parts []*Ref) (k *rows, alike bool) {
+func countOf(parts []*cells.Ref) (k *cells.Rows, alike bool) {
 	for _, r := range parts {
 		if r.IsCounted() {
-			k = r.counted
+			k = r.Rows()
 		}
 	}
-	return k, k != nil && !slices.ContainsFunc(parts, func(r *Ref) bool {
-		return !r.IsCounted() || !r.counted.same(k.Count) || r.counted.dim != k.dim
+	return k, k != nil && !slices.ContainsFunc(parts, func(r *cells.Ref) bool {
+		return !r.IsCounted() || !r.Rows().Same(k.Count) || r.Rows().Dim != k.Dim
 	})
 }
 
-func stackCounted(c *call, t Target) error {
-	parts := c.tensors("tensors")
+func stackCounted(c *call.Call, t Target) error {
+	parts := c.Tensors("tensors")
 	k, alike := countOf(parts)
-	if !alike || c.err != nil {
-		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+	if !alike || c.Err != nil {
+		return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 	}
-	at := k.dim
-	if c.wrapDim(c.int("dim"), parts[0].rank()+1) <= at {
+	at := k.Dim
+	if c.WrapDim(c.Int("dim"), parts[0].Rank()+1) <= at {
 		at++
 	}
-	return c.giveSame(t, k.Count, at, nil)
+	return giveSame(c, t, k.Count, at, nil)
 }
 
 // indexCounted takes rows by indices, as many as are counted, or those of which not the rows' dimension is indexed.
-func indexCounted(c *call, t Target) error {
+func indexCounted(c *call.Call, t Target) error {
 	name, self := "indices", "self"
-	switch baseName(t.schema.target) {
+	switch call.BaseName(t.schema.Target) {
 	case "index_select":
 		name = "index"
 	case "embedding":
 		self = "weight"
 	}
-	r := c.tensor(self)
-	lists, isList := c.args[name].([]*Ref)
+	r := c.Tensor(self)
+	lists, isList := c.Args[name].([]*cells.Ref)
 	if !isList {
 		d := 0
 		if self == "self" {
-			d = c.dim("dim", r.rank())
+			d = c.Dim("dim", r.Rank())
 		}
-		lists = make([]*Ref, d+1)
-		lists[d] = c.tensor(name)
+		lists = make([]*cells.Ref, d+1)
+		lists[d] = c.Tensor(name)
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	if mask, lead, ok, err := c.maskOf(r, lists); ok || err != nil {
+	if mask, lead, ok, err := c.MaskOf(r, lists); ok || err != nil {
 		if err != nil {
 			return err
 		}
-		return c.giveRef(c.picked(r, mask, lead))
+		return c.GiveRef(c.Picked(r, mask, lead))
 	}
 	lists = slices.Clone(lists)
 	rank, back := 0, -1
-	var k *Count
+	var k *cells.Count
 	for i, index := range lists {
 		if index == nil {
 			continue
 		}
-		rank = max(rank, index.rank())
-		if r.IsCounted() && i == r.counted.dim {
+		rank = max(rank, index.Rank())
+		if r.IsCounted() && i == r.Rows().Dim {
 			var err error
-			if lists[i], err = c.amongRows(index, r.counted.Count); err != nil {
+			if lists[i], err = amongRows(c, index, r.Rows().Count); err != nil {
 				return err
 			}
 		}
 		if !index.IsCounted() {
 			continue
 		}
-		if k != nil && (!k.same(index.counted.Count) || back != index.rank()-index.counted.dim) {
-			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		if k != nil && (!k.Same(index.Rows().Count) || back != index.Rank()-index.Rows().Dim) {
+			return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
-		k, back = index.counted.Count, index.rank()-index.counted.dim
+		k, back = index.Rows().Count, index.Rank()-index.Rows().Dim
 		var err error
-		if lists[i], err = c.filledBehind(index.counted.of(lists[i], index.counted.dim), 0); err != nil { // what there is
+		if lists[i], err = c.FilledBehind(index.Rows().Of(lists[i], index.Rows().Dim), 0); err != nil { // what there is
 			return err
 		}
 	}
-	p, err := c.planIndex(bare(r), bareArgument(lists).([]*Ref))
+	p, err := views.PlanIndex(c, cells.Bare(r), bareArgument(lists).([]*cells.Ref))
 	if err != nil {
 		return err
 	}
 	at := -1
 	if k != nil {
-		at = p.at + rank - back
+		at = p.At + rank - back
 	}
-	if r.IsCounted() && (r.counted.dim >= len(lists) || lists[r.counted.dim] == nil) {
+	if r.IsCounted() && (r.Rows().Dim >= len(lists) || lists[r.Rows().Dim] == nil) {
 		if k != nil {
-			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+			return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
 		// The rows stay a dimension: its place among those that are not indexed.
-		indexed := len(p.order) - r.rank() + countIndexed(lists)
-		place := slices.Index(p.order, r.counted.dim)
-		if place > p.at {
+		indexed := len(p.Order) - r.Rank() + countIndexed(lists)
+		place := slices.Index(p.Order, r.Rows().Dim)
+		if place > p.At {
 			place += rank - indexed
 		}
-		k, at = r.counted.Count, place
+		k, at = r.Rows().Count, place
 	}
-	operands := append([]*Ref{c.permute(bare(r), p.order...)}, p.index...)
-	out, err := c.apply("index", graph.Attrs{"dim": p.at, "wrap": true}, operands...)
+	operands := append([]*cells.Ref{c.Permute(cells.Bare(r), p.Order...)}, p.Index...)
+	out, err := c.Apply("index", graph.Attrs{"dim": p.At, "wrap": true}, operands...)
 	if err == nil && k != nil {
-		out = k.of(out, at)
+		out = k.Of(out, at)
 	}
-	return c.giveRef(out, err)
+	return c.GiveRef(out, err)
 }
 
 // amongRows returns indices of rows, counted from the front, so that one beyond those that count fails while running.
-func (c *call) amongRows(index *Ref, k *Count) (*Ref, error) {
-	index = bare(index)
-	if err := mayIndex(index.dtype); err != nil {
+func amongRows(c *call.Call, index *cells.Ref, k *cells.Count) (*cells.Ref, error) {
+	index = cells.Bare(index)
+	if err := views.MayIndex(index.DType()); err != nil {
 		return nil, err
 	}
 	index, err := c.Cast(index, tensor.Int64)
 	if err != nil {
 		return nil, err
 	}
-	fromEnd, err := c.combine("add", nil, index, k.value)
+	fromEnd, err := c.Combine("add", nil, index, k.Value)
 	if err != nil {
 		return nil, err
 	}
-	negative, err := c.combine("lt", nil, index, 0)
+	negative, err := c.Combine("lt", nil, index, 0)
 	if err != nil {
 		return nil, err
 	}
-	if index, err = c.choose(negative, tensor.Int64, fromEnd, index); err != nil {
+	if index, err = c.Choose(negative, tensor.Int64, fromEnd, index); err != nil {
 		return nil, err
 	}
-	if negative, err = c.combine("lt", nil, index, 0); err != nil {
+	if negative, err = c.Combine("lt", nil, index, 0); err != nil {
 		return nil, err
 	}
-	within, err := c.combine("lt", nil, index, k.value)
+	within, err := c.Combine("lt", nil, index, k.Value)
 	if err != nil {
 		return nil, err
 	}
-	if index, err = c.choose(within, tensor.Int64, index, math.MaxInt64); err != nil {
+	if index, err = c.Choose(within, tensor.Int64, index, math.MaxInt64); err != nil {
 		return nil, err
 	}
-	return c.choose(negative, tensor.Int64, math.MaxInt64, index)
+	return c.Choose(negative, tensor.Int64, math.MaxInt64, index)
 }
 
-func countIndexed(lists []*Ref) int {
+func countIndexed(lists []*cells.Ref) int {
 	n := 0
 	for _, r := range lists {
 		if r != nil {
@@ -229,48 +232,48 @@ func countIndexed(lists []*Ref) int {
 }
 
 // putCounted is x[mask] = values with as many values as the mask has trues.
-func putCounted(c *call, t Target) error {
-	r, values := c.tensor("self"), c.tensor("values")
-	if c.err != nil {
-		return c.err
+func putCounted(c *call.Call, t Target) error {
+	r, values := c.Tensor("self"), c.Tensor("values")
+	if c.Err != nil {
+		return c.Err
 	}
-	mask, lead, ok, err := c.maskOf(r, c.tensors("indices"))
+	mask, lead, ok, err := c.MaskOf(r, c.Tensors("indices"))
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return putAtCounted(c, t)
 	}
-	k := values.counted
-	if k == nil || r.IsCounted() || lead != 0 || k.dim != 0 || c.bool("accumulate") ||
-		values.rank() != r.rank()-mask.rank()+1 {
-		return c.Unsupported("rows that data counts, put elsewhere: %s", SizeOfData)
+	k := values.Rows()
+	if k == nil || r.IsCounted() || lead != 0 || k.Dim != 0 || c.Bool("accumulate") ||
+		values.Rank() != r.Rank()-mask.Rank()+1 {
+		return c.Unsupported("rows that data counts, put elsewhere: %s", cells.SizeOfData)
 	}
-	p, err := c.where(mask)
+	p, err := c.Where(mask)
 	if err != nil {
 		return err
 	}
-	if !p.same(k.Count) {
-		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+	if !p.Same(k.Count) {
+		return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 	}
-	for mask.rank() < r.rank() {
-		mask = c.unsqueeze(mask, mask.rank())
+	for mask.Rank() < r.Rank() {
+		mask = c.Unsqueeze(mask, mask.Rank())
 	}
-	if mask, err = c.expand(mask, r.shape()); err != nil {
+	if mask, err = c.Expand(mask, r.Shape()); err != nil {
 		return err
 	}
-	source, err := c.Cast(bare(values), r.dtype)
+	source, err := c.Cast(cells.Bare(values), r.DType())
 	if err != nil {
 		return err
 	}
-	wide := append(tensor.Shape{k.most}, r.shape()[r.rank()-values.rank()+1:]...)
-	if source, err = c.expand(source, wide); err != nil {
+	wide := append(tensor.Shape{k.Most}, r.Shape()[r.Rank()-values.Rank()+1:]...)
+	if source, err = c.Expand(source, wide); err != nil {
 		return err
 	}
-	out, err := c.apply("masked_scatter", nil, r, mask, source)
-	if err == nil && strings.HasSuffix(baseName(t.schema.target), "_") {
+	out, err := c.Apply("masked_scatter", nil, r, mask, source)
+	if err == nil && strings.HasSuffix(call.BaseName(t.schema.Target), "_") {
 		err = c.Write(r, out)
 		out = r
 	}
-	return c.giveRef(out, err)
+	return c.GiveRef(out, err)
 }

@@ -3,10 +3,13 @@ package aten
 import (
 	"slices"
 	"strings"
+
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 )
 
 // A countedRule builds a call with arguments whose sizes only data says.
-type countedRule func(c *call, t Target) error
+type countedRule func(c *call.Call, t Target) error
 
 // countedRules are what ops that are not elementwise make of tensors with a count, by their names without the overload.
 var countedRules map[string]countedRule
@@ -53,25 +56,25 @@ func init() { // rules build calls, and calls look for rules
 }
 
 // mindsCounts is the rule of ops whose meaning looks after counts itself.
-func mindsCounts(c *call, t Target) error { return t.build(c) }
+func mindsCounts(c *call.Call, t Target) error { return t.build(c) }
 
 // onlyCounted returns the argument that is the only one of those with a size that data says, else nil, which fails the call.
-func (c *call) onlyCounted(name string) *Ref {
-	var own *Ref
-	for arg, v := range c.args {
-		others := &call{args: map[string]any{arg: v}}
-		switch r, ok := v.(*Ref); {
-		case !others.hasCounted():
+func onlyCounted(c *call.Call, name string) *cells.Ref {
+	var own *cells.Ref
+	for arg, v := range c.Args {
+		others := &call.Call{Args: map[string]any{arg: v}}
+		switch r, ok := v.(*cells.Ref); {
+		case !hasCounted(others):
 		case ok && arg == name:
 			own = r
 		default:
 			own = nil
-			c.err = c.Unsupported("of %s, whose size depends on data: %s", arg, SizeOfData)
+			c.Err = c.Unsupported("of %s, whose size depends on data: %s", arg, cells.SizeOfData)
 			return nil
 		}
 	}
-	if own == nil && c.err == nil {
-		c.err = c.Unsupported("%s", SizeOfData)
+	if own == nil && c.Err == nil {
+		c.Err = c.Unsupported("%s", cells.SizeOfData)
 	}
 	return own
 }
@@ -79,151 +82,151 @@ func (c *call) onlyCounted(name string) *Ref {
 // keepsRows is the rule of ops along another dimension than the rows', which they leave where they are, or, where they drop
 // their own, by one before.
 func keepsRows(self, along string, drops int) countedRule {
-	return func(c *call, t Target) error {
-		r := c.onlyCounted(self)
+	return func(c *call.Call, t Target) error {
+		r := onlyCounted(c, self)
 		if r == nil {
-			return c.err
+			return c.Err
 		}
-		d, at := c.dim(along, r.rank()), r.counted.dim
-		if c.err == nil && d == at {
-			return c.Unsupported("along rows that data counts: %s", SizeOfData)
+		d, at := c.Dim(along, r.Rank()), r.Rows().Dim
+		if c.Err == nil && d == at {
+			return c.Unsupported("along rows that data counts: %s", cells.SizeOfData)
 		}
 		if d < at {
 			at += drops
 		}
-		return c.giveSame(t, r.counted.Count, at, nil)
+		return giveSame(c, t, r.Rows().Count, at, nil)
 	}
 }
 
 // giveSame builds a call of all that memory holds and gives its results with as many rows in a dimension as a count says.
-func (c *call) giveSame(t Target, k *Count, dim int, changed map[string]any) error {
-	if c.err != nil {
-		return c.err
+func giveSame(c *call.Call, t Target, k *cells.Count, dim int, changed map[string]any) error {
+	if c.Err != nil {
+		return c.Err
 	}
-	results, err := c.bareRun(t, changed)
+	results, err := bareRun(c, t, changed)
 	if err != nil {
 		return err
 	}
-	return c.giveCounted(results, k, dim)
+	return giveCounted(c, results, k, dim)
 }
 
-func scanCounted(c *call, t Target) error { // each row depends on those before
-	r := c.onlyCounted("self")
+func scanCounted(c *call.Call, t Target) error { // each row depends on those before
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	return c.giveSame(t, r.counted.Count, r.counted.dim, nil)
+	return giveSame(c, t, r.Rows().Count, r.Rows().Dim, nil)
 }
 
-func likeCounted(c *call, t Target) error {
-	r := c.onlyCounted("self")
+func likeCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	return c.giveSame(t, r.counted.Count, r.counted.dim, nil)
+	return giveSame(c, t, r.Rows().Count, r.Rows().Dim, nil)
 }
 
 // firstCounted is the rule of ops that compute each of a batch by itself.
 func firstCounted(name string, rank int) countedRule {
-	return func(c *call, t Target) error {
-		if !c.schema.has(name) { // which overloads with scale factors call so
+	return func(c *call.Call, t Target) error {
+		if !c.Schema.Has(name) { // which overloads with scale factors call so
 			name = "input"
 		}
-		r := c.onlyCounted(name)
+		r := onlyCounted(c, name)
 		if r == nil {
-			return c.err
+			return c.Err
 		}
-		if r.counted.dim != 0 || r.rank() != rank || c.schema.has("training") && c.bool("training") {
-			return c.Unsupported("along rows that data counts: %s", SizeOfData)
+		if r.Rows().Dim != 0 || r.Rank() != rank || c.Schema.Has("training") && c.Bool("training") {
+			return c.Unsupported("along rows that data counts: %s", cells.SizeOfData)
 		}
-		return c.giveSame(t, r.counted.Count, 0, nil)
+		return giveSame(c, t, r.Rows().Count, 0, nil)
 	}
 }
 
 // matmulCounted is the rule of products of as many matrices as are counted, or by one from the right.
-func matmulCounted(c *call, t Target) error {
+func matmulCounted(c *call.Call, t Target) error {
 	name := "other"
-	if c.schema.has("mat2") {
+	if c.Schema.Has("mat2") {
 		name = "mat2"
 	}
-	left, right := c.tensor("self"), c.tensor(name)
-	if c.err != nil {
-		return c.err
+	left, right := c.Tensor("self"), c.Tensor(name)
+	if c.Err != nil {
+		return c.Err
 	}
-	if k, alike := countOf([]*Ref{left, right}); alike && k.dim == 0 && left.rank() == 3 && right.rank() == 3 {
-		return c.giveSame(t, k.Count, 0, nil)
+	if k, alike := countOf([]*cells.Ref{left, right}); alike && k.Dim == 0 && left.Rank() == 3 && right.Rank() == 3 {
+		return giveSame(c, t, k.Count, 0, nil)
 	}
 	return leftCounted("self")(c, t)
 }
 
 // padCounted is the rule of what makes other dimensions than the rows' longer: "pad" counts them from the last.
-func padCounted(c *call, t Target) error {
-	r := c.onlyCounted("self")
+func padCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	if len(c.ints("pad")) > 2*(r.rank()-1-r.counted.dim) && c.err == nil {
-		return c.Unsupported("along rows that data counts: %s", SizeOfData)
+	if len(c.Ints("pad")) > 2*(r.Rank()-1-r.Rows().Dim) && c.Err == nil {
+		return c.Unsupported("along rows that data counts: %s", cells.SizeOfData)
 	}
-	return c.giveSame(t, r.counted.Count, r.counted.dim, nil)
+	return giveSame(c, t, r.Rows().Count, r.Rows().Dim, nil)
 }
 
 // leftCounted is the rule of products by a matrix from the right.
 func leftCounted(name string) countedRule {
-	return func(c *call, t Target) error {
-		r := c.onlyCounted(name)
+	return func(c *call.Call, t Target) error {
+		r := onlyCounted(c, name)
 		if r == nil {
-			return c.err
+			return c.Err
 		}
-		right, ok := c.args["other"].(*Ref)
-		if r.counted.dim == r.rank()-1 || ok && right.rank() != 2 {
-			return c.Unsupported("a product over rows that data counts: %s", SizeOfData)
+		right, ok := c.Args["other"].(*cells.Ref)
+		if r.Rows().Dim == r.Rank()-1 || ok && right.Rank() != 2 {
+			return c.Unsupported("a product over rows that data counts: %s", cells.SizeOfData)
 		}
-		return c.giveSame(t, r.counted.Count, r.counted.dim, nil)
+		return giveSame(c, t, r.Rows().Count, r.Rows().Dim, nil)
 	}
 }
 
-func regionsCounted(c *call, t Target) error {
-	r := c.onlyCounted("rois")
+func regionsCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "rois")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	if r.counted.dim != 0 {
-		return c.Unsupported("%s", SizeOfData)
+	if r.Rows().Dim != 0 {
+		return c.Unsupported("%s", cells.SizeOfData)
 	}
-	whole, err := c.filledBehind(r, 0) // regions of an image that there is
+	whole, err := c.FilledBehind(r, 0) // regions of an image that there is
 	if err != nil {
 		return err
 	}
-	return c.giveSame(t, r.counted.Count, 0, map[string]any{"rois": whole})
+	return giveSame(c, t, r.Rows().Count, 0, map[string]any{"rois": whole})
 }
 
 // sizeCounted is the rule of ops that fill a size.
-func sizeCounted(c *call, t Target) error {
-	sizes, ok := c.args["size"].([]any)
-	if self, is := c.args["self"].(*Ref); is && self.IsCounted() && !ok {
-		results, err := c.bareRun(t, nil) // only its dtype matters
-		c.set(results...)
+func sizeCounted(c *call.Call, t Target) error {
+	sizes, ok := c.Args["size"].([]any)
+	if self, is := c.Args["self"].(*cells.Ref); is && self.IsCounted() && !ok {
+		results, err := bareRun(c, t, nil) // only its dtype matters
+		c.Set(results...)
 		return err
 	}
-	at := slices.IndexFunc(sizes, func(n any) bool { _, is := n.(*Count); return is })
+	at := slices.IndexFunc(sizes, func(n any) bool { _, is := n.(*cells.Count); return is })
 	if at < 0 {
-		return c.Unsupported("%s", SizeOfData)
+		return c.Unsupported("%s", cells.SizeOfData)
 	}
 	for _, n := range sizes[at+1:] {
-		if _, is := n.(*Count); is {
-			return c.Unsupported("of two sizes that depend on data: %s", SizeOfData)
+		if _, is := n.(*cells.Count); is {
+			return c.Unsupported("of two sizes that depend on data: %s", cells.SizeOfData)
 		}
 	}
-	return c.giveSame(t, sizes[at].(*Count), at, nil)
+	return giveSame(c, t, sizes[at].(*cells.Count), at, nil)
 }
 
-func arangeCounted(c *call, t Target) error {
-	k, ok := c.args["end"].(*Count)
-	start, hasStart := c.args["start"]
-	step, hasStep := c.args["step"]
+func arangeCounted(c *call.Call, t Target) error {
+	k, ok := c.Args["end"].(*cells.Count)
+	start, hasStart := c.Args["start"]
+	step, hasStep := c.Args["step"]
 	if !ok || hasStart && start != any(0) || hasStep && step != any(1) {
-		return c.Unsupported("%s", SizeOfData)
+		return c.Unsupported("%s", cells.SizeOfData)
 	}
-	return c.giveSame(t, k, 0, nil)
+	return giveSame(c, t, k, 0, nil)
 }

@@ -7,36 +7,38 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
 // counting returns a builder, a tensor [5 4] in it, and the rows of it that a mask selects; others are those of another mask.
-func counting(t *testing.T) (b *Builder, x, some, others *Ref) {
+func counting(t *testing.T) (b *cells.Builder, x, some, others *cells.Ref) {
 	t.Helper()
-	b = &Builder{Graph: &graph.Graph{}, Ops: graph.Standard()}
+	b = &cells.Builder{Graph: &graph.Graph{}, Ops: graph.Standard()}
 	x = b.Own(b.Graph.AddInput("x", tensor.Float32, tensor.Shape{5, 4}))
 	for i, name := range []string{"m", "n"} {
 		mask := b.Own(b.Graph.AddInput(name, tensor.Bool, tensor.Shape{5}))
-		out, err := calledOn(b, "torch.ops.aten.index.Tensor", map[string]any{"self": x, "indices": []*Ref{mask}})
+		out, err := calledOn(b, "torch.ops.aten.index.Tensor", map[string]any{"self": x, "indices": []*cells.Ref{mask}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			some = out[0].(*Ref)
+			some = out[0].(*cells.Ref)
 		} else {
-			others = out[0].(*Ref)
+			others = out[0].(*cells.Ref)
 		}
 	}
 	return b, x, some, others
 }
 
 // calledOn calls an op as a script does.
-func calledOn(b *Builder, name string, args map[string]any) ([]any, error) {
+func calledOn(b *cells.Builder, name string, args map[string]any) ([]any, error) {
 	bound, err := targets[name].Bind(nil, args)
 	if err != nil {
 		return nil, err
 	}
-	return targets[name].Call(b, Site{}, bound)
+	return targets[name].Call(b, call.Site{}, bound)
 }
 
 // TestCountedIsRefused: what would mix rows that do not count into a result, or needs their number, is refused.
@@ -68,18 +70,18 @@ func TestCountedIsRefused(t *testing.T) {
 		"the best three":              {"topk.default", map[string]any{"self": some, "k": 3, "dim": 0}},
 		"all squeezed":                {"squeeze.dim", map[string]any{"self": some, "dim": 0}},
 		"rows apart":                  {"unbind.int", map[string]any{"self": some, "dim": 0}},
-		"rows of two masks stacked":   {"stack.default", map[string]any{"tensors": []*Ref{some, others}}},
-		"rows of two masks in lines":  {"cat.default", map[string]any{"tensors": []*Ref{some, others}, "dim": 1}},
-		"a mask of all over the rows": {"index.Tensor", map[string]any{"self": some, "indices": []*Ref{mask}}},
+		"rows of two masks stacked":   {"stack.default", map[string]any{"tensors": []*cells.Ref{some, others}}},
+		"rows of two masks in lines":  {"cat.default", map[string]any{"tensors": []*cells.Ref{some, others}, "dim": 1}},
+		"a mask of all over the rows": {"index.Tensor", map[string]any{"self": some, "indices": []*cells.Ref{mask}}},
 		"values of another mask": {"index_put.default",
-			map[string]any{"self": x, "indices": []*Ref{mask}, "values": some}},
+			map[string]any{"self": x, "indices": []*cells.Ref{mask}, "values": some}},
 		"a place in columns of rows": {"argmax.default", map[string]any{"self": transposed(t, b, some)}},
 		"sizes of two counts":        {"zeros.default", map[string]any{"size": []any{rows, rows}}},
 		"numbers up from three":      {"arange.start", map[string]any{"start": 3, "end": rows}},
 		"scattered rows of two masks": {"scatter.src", map[string]any{
 			"self": x, "dim": 0, "index": integers[0], "src": others}},
 		"put at rows of another mask": {"index_put.default", map[string]any{
-			"self": x, "indices": []*Ref{column(t, b, integers[0].(*Ref))}, "values": others}},
+			"self": x, "indices": []*cells.Ref{column(t, b, integers[0].(*cells.Ref))}, "values": others}},
 		"as many rows as all":     {"expand_as.default", map[string]any{"self": some, "other": x}},
 		"parts of all by a count": {"split.sizes", map[string]any{"self": x, "split_size": []any{rows}}},
 		"rows padded":             {"pad.default", map[string]any{"self": some, "pad": []int{0, 0, 1, 1}}},
@@ -91,32 +93,32 @@ func TestCountedIsRefused(t *testing.T) {
 			space = "torchvision."
 		}
 		out, err := calledOn(b, "torch.ops."+space+c.op, c.args)
-		var refused *UnsupportedError
+		var refused *cells.UnsupportedError
 		if !errors.As(err, &refused) {
 			t.Errorf("%s: %v, %v", what, out, err)
 		}
 	}
 }
 
-func transposed(t *testing.T, b *Builder, r *Ref) *Ref {
+func transposed(t *testing.T, b *cells.Builder, r *cells.Ref) *cells.Ref {
 	return only(t, b, "t.default", map[string]any{"self": r})
 }
 
-func inTwo(t *testing.T, b *Builder, r *Ref) *Ref {
+func inTwo(t *testing.T, b *cells.Builder, r *cells.Ref) *cells.Ref {
 	return only(t, b, "view.default", map[string]any{"self": r, "size": []int{-1, 2, 2}})
 }
 
-func column(t *testing.T, b *Builder, r *Ref) *Ref {
+func column(t *testing.T, b *cells.Builder, r *cells.Ref) *cells.Ref {
 	return only(t, b, "select.int", map[string]any{"self": r, "dim": 1, "index": 0})
 }
 
-func only(t *testing.T, b *Builder, op string, args map[string]any) *Ref {
+func only(t *testing.T, b *cells.Builder, op string, args map[string]any) *cells.Ref {
 	t.Helper()
 	out, err := calledOn(b, "torch.ops.aten."+op, args)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out[0].(*Ref)
+	return out[0].(*cells.Ref)
 }
 
 // TestCountsKeepTheirPlace: ops that keep the rows say in which dimension they are, and how many there can be.
@@ -140,33 +142,33 @@ func TestCountsKeepTheirPlace(t *testing.T) {
 		"the first":    {"slice.Tensor", map[string]any{"self": some, "end": 2}, 0, tensor.Shape{2, 4}, false},
 		"but three":    {"slice.Tensor", map[string]any{"self": some, "end": -3}, 0, tensor.Shape{2, 4}, false},
 		"from":         {"slice.Tensor", map[string]any{"self": some, "start": 3}, 0, tensor.Shape{2, 4}, false},
-		"joined":       {"cat.default", map[string]any{"tensors": []*Ref{some, x}}, 0, tensor.Shape{10, 4}, false},
+		"joined":       {"cat.default", map[string]any{"tensors": []*cells.Ref{some, x}}, 0, tensor.Shape{10, 4}, false},
 		"expanded":     {"expand.default", map[string]any{"self": some, "size": []any{3, -1, -1}}, 1, tensor.Shape{3, 5, 4}, true},
 		"full":         {"full.default", map[string]any{"size": []any{2, rows}, "fill_value": 1}, 1, tensor.Shape{2, 5}, true},
-		"each column":  {"index.Tensor", map[string]any{"self": some, "indices": []*Ref{nil, threeIndices(b)}}, 0, tensor.Shape{5, 3}, true},
+		"each column":  {"index.Tensor", map[string]any{"self": some, "indices": []*cells.Ref{nil, threeIndices(b)}}, 0, tensor.Shape{5, 3}, true},
 		"padded":       {"pad.default", map[string]any{"self": some, "pad": []int{1, 2}}, 0, tensor.Shape{5, 7}, true},
 		"as many":      {"expand_as.default", map[string]any{"self": oneRow(b, x), "other": some}, 0, tensor.Shape{5, 4}, true},
 		"matrices": {"matmul.default", map[string]any{"self": inTwo(t, b, some), "other": inTwo(t, b, some)}, 0,
 			tensor.Shape{5, 2, 2}, true},
-		"joined alone": {"cat.default", map[string]any{"tensors": []*Ref{some}}, 0, tensor.Shape{5, 4}, true},
+		"joined alone": {"cat.default", map[string]any{"tensors": []*cells.Ref{some}}, 0, tensor.Shape{5, 4}, true},
 	} {
 		r := only(t, b, c.op, c.args)
 		n, counted := r.Counted(c.dim)
-		if !counted || !r.Shape().Equal(c.want) || n.most != c.want[c.dim] || n.same(rows) != c.same {
+		if !counted || !r.Shape().Equal(c.want) || n.Most != c.want[c.dim] || n.Same(rows) != c.same {
 			t.Errorf("%s: %v with rows in dimension %d, %+v", what, r.Shape(), r.RowDim(), n)
 		}
 	}
 }
 
 // oneRow is the first row, as a matrix.
-func oneRow(b *Builder, x *Ref) *Ref { return b.slice(x, 0, 0, 1, 1) }
+func oneRow(b *cells.Builder, x *cells.Ref) *cells.Ref { return b.Slice(x, 0, 0, 1, 1) }
 
 // TestCountsAreSums: rows put one after the other are as many as their counts are together, in any order, and no others.
 func TestCountsAreSums(t *testing.T) {
 	b, x, some, others := counting(t)
 	k, _ := some.Counted(0)
 	m, _ := others.Counted(0)
-	add := func(args ...any) *Count {
+	add := func(args ...any) *cells.Count {
 		t.Helper()
 		n, ok, err := b.CountOf("_operator.add", args)
 		if err != nil || !ok {
@@ -175,20 +177,20 @@ func TestCountsAreSums(t *testing.T) {
 		return n
 	}
 	for what, c := range map[string]struct {
-		parts []*Ref
-		n     *Count
+		parts []*cells.Ref
+		n     *cells.Count
 		same  bool
 	}{
-		"both":             {[]*Ref{some, others}, add(k, m), true},
-		"both, turned":     {[]*Ref{some, others}, add(m, k), true},
-		"one twice":        {[]*Ref{some, some}, add(k, m), false},
-		"with all":         {[]*Ref{some, x}, add(k, 5), true},
-		"with all, and 0":  {[]*Ref{some, x}, add(0, add(5, k)), true},
-		"with fewer":       {[]*Ref{some, x}, add(k, 4), false},
-		"alone, 0 and all": {[]*Ref{some}, add(0, k), true},
+		"both":             {[]*cells.Ref{some, others}, add(k, m), true},
+		"both, turned":     {[]*cells.Ref{some, others}, add(m, k), true},
+		"one twice":        {[]*cells.Ref{some, some}, add(k, m), false},
+		"with all":         {[]*cells.Ref{some, x}, add(k, 5), true},
+		"with all, and 0":  {[]*cells.Ref{some, x}, add(0, add(5, k)), true},
+		"with fewer":       {[]*cells.Ref{some, x}, add(k, 4), false},
+		"alone, 0 and all": {[]*cells.Ref{some}, add(0, k), true},
 	} {
-		if n, _ := only(t, b, "cat.default", map[string]any{"tensors": c.parts}).Counted(0); n.same(c.n) != c.same {
-			t.Errorf("%s: %v are as many as %v: %v", what, n.sum(), c.n.sum(), !c.same)
+		if n, _ := only(t, b, "cat.default", map[string]any{"tensors": c.parts}).Counted(0); n.Same(c.n) != c.same {
+			t.Errorf("%s: %v are as many as %v: %v", what, n.Sum(), c.n.Sum(), !c.same)
 		}
 	}
 }
@@ -206,8 +208,8 @@ func TestCountsThatDouble(t *testing.T) {
 		if !ok {
 			break
 		}
-		if next.same(n) || !next.same(next) || next.most != 2*n.most {
-			t.Fatalf("twice %d is %d", n.most, next.most)
+		if next.Same(n) || !next.Same(next) || next.Most != 2*n.Most {
+			t.Fatalf("twice %d is %d", n.Most, next.Most)
 		}
 		n = next
 	}
@@ -219,12 +221,12 @@ func TestCountsThatDouble(t *testing.T) {
 // TestMasksComputedTwice: a mask that is computed again of the same is the same mask.
 func TestMasksComputedTwice(t *testing.T) {
 	b, x, _, _ := counting(t)
-	selected := func(above float64) *Count {
+	selected := func(above float64) *cells.Count {
 		mask := only(t, b, "gt.Scalar", map[string]any{"self": column(t, b, x), "other": above})
-		n, _ := only(t, b, "index.Tensor", map[string]any{"self": x, "indices": []*Ref{mask}}).Counted(0)
+		n, _ := only(t, b, "index.Tensor", map[string]any{"self": x, "indices": []*cells.Ref{mask}}).Counted(0)
 		return n
 	}
-	if k := selected(1); !k.same(selected(1)) || k.same(selected(2)) {
+	if k := selected(1); !k.Same(selected(1)) || k.Same(selected(2)) {
 		t.Error("masks of the same are two, or of others one")
 	}
 }
@@ -232,14 +234,14 @@ func TestMasksComputedTwice(t *testing.T) {
 // TestRowsPutElsewhere: rows are written to as many places as count, counted from the end too, and nowhere else; what is written
 // into has the rows that it had.
 func TestRowsPutElsewhere(t *testing.T) {
-	indices := func(b *Builder, some *Ref) *Ref { // −1, −2, … of the rows, those that do not count too
+	indices := func(b *cells.Builder, some *cells.Ref) *cells.Ref { // −1, −2, … of the rows, those that do not count too
 		ones := only(t, b, "cumsum.default", map[string]any{"self": only(t, b, "ones_like.default",
 			map[string]any{"self": column(t, b, some), "dtype": tensor.Int64}), "dim": 0})
 		return only(t, b, "neg.default", map[string]any{"self": ones})
 	}
 	want := []float32{0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 0, 1, 2, 3}
 	b, x, some, _ := counting(t)
-	out := only(t, b, "index_put.default", map[string]any{"self": x, "indices": []*Ref{indices(b, some)}, "values": some})
+	out := only(t, b, "index_put.default", map[string]any{"self": x, "indices": []*cells.Ref{indices(b, some)}, "values": some})
 	if got := computed(t, b, out); !slices.Equal(got, want) {
 		t.Errorf("put from the end: %v, want %v", got, want)
 	}
@@ -254,12 +256,12 @@ func TestRowsPutElsewhere(t *testing.T) {
 	}
 	b, x, some, _ = counting(t)
 	k, _ := some.Counted(0)
-	joined := only(t, b, "cat.default", map[string]any{"tensors": []*Ref{some, x}})
+	joined := only(t, b, "cat.default", map[string]any{"tensors": []*cells.Ref{some, x}})
 	out2, err := calledOn(b, "torch.ops.aten.split.sizes", map[string]any{"self": joined, "split_size": []any{k, 5}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := out2[0].([]*Ref)[1]
+	part := out2[0].([]*cells.Ref)[1]
 	if part.IsCounted() || !part.Shape().Equal(tensor.Shape{5, 4}) {
 		t.Errorf("the second part is %v", part.Shape())
 	}
@@ -302,7 +304,7 @@ func TestRowsPutBeyond(t *testing.T) {
 	for _, at := range []int{5, 6, -6} {
 		b, x, some, _ := counting(t)
 		place := only(t, b, "full_like.default", map[string]any{"self": column(t, b, some), "fill_value": at, "dtype": tensor.Int64})
-		out := only(t, b, "index_put.default", map[string]any{"self": x, "indices": []*Ref{place}, "values": some})
+		out := only(t, b, "index_put.default", map[string]any{"self": x, "indices": []*cells.Ref{place}, "values": some})
 		if err := b.Output("y", out); err != nil {
 			t.Fatal(err)
 		}
@@ -320,13 +322,13 @@ func TestRowsPutBeyond(t *testing.T) {
 }
 
 // threeIndices are indices of a column.
-func threeIndices(b *Builder) *Ref {
+func threeIndices(b *cells.Builder) *cells.Ref {
 	return b.Own(b.Graph.AddConst(&tensor.Tensor{DType: tensor.Int64, Layout: tensor.Contiguous(3), Data: make([]byte, 24)}))
 }
 
 // TestCompareCount: comparisons that the largest size decides are known, and no others.
 func TestCompareCount(t *testing.T) {
-	k := &Count{most: 5}
+	k := &cells.Count{Most: 5}
 	for _, c := range []struct {
 		operator       string
 		args           []any
@@ -339,14 +341,14 @@ func TestCompareCount(t *testing.T) {
 		{"eq", []any{k, 6}, false, true}, {"eq", []any{k, 5}, false, false}, {"ne", []any{k, 6}, true, true},
 		{"gt", []any{6, k}, true, true}, {"lt", []any{5, k}, false, true}, {"le", []any{0, k}, true, true}, {"lt", []any{0, k}, false, false},
 	} {
-		if holds, certain := CompareCount(c.operator, c.args); certain != c.certain || certain && holds != c.holds {
+		if holds, certain := cells.CompareCount(c.operator, c.args); certain != c.certain || certain && holds != c.holds {
 			t.Errorf("%s %v: %v, certain %v", c.operator, c.args, holds, certain)
 		}
 	}
 }
 
 // computed runs a graph whose input x counts up from 0 and whose mask m is true but for the second row of five.
-func computed(t *testing.T, b *Builder, r *Ref) []float32 {
+func computed(t *testing.T, b *cells.Builder, r *cells.Ref) []float32 {
 	t.Helper()
 	if err := b.Output("y", r); err != nil {
 		t.Fatal(err)
@@ -375,7 +377,7 @@ func TestRowsByIndex(t *testing.T) {
 	b, _, some, _ := counting(t)
 	data := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0} // −1 and 1
 	index := b.Own(b.Graph.AddConst(&tensor.Tensor{DType: tensor.Int64, Layout: tensor.Contiguous(2), Data: data}))
-	got := computed(t, b, only(t, b, "index.Tensor", map[string]any{"self": some, "indices": []*Ref{index}}))
+	got := computed(t, b, only(t, b, "index.Tensor", map[string]any{"self": some, "indices": []*cells.Ref{index}}))
 	if want := []float32{12, 13, 14, 15, 8, 9, 10, 11}; !slices.Equal(got, want) {
 		t.Errorf("rows −1 and 1: %v, want %v", got, want)
 	}
@@ -385,7 +387,7 @@ func TestRowsByIndex(t *testing.T) {
 		t.Errorf("rows in pairs: %v, want %v", got, want)
 	}
 	b, _, _, none := counting(t)
-	if got = computed(t, b, only(t, b, "cat.default", map[string]any{"tensors": []*Ref{none, none}})); len(got) != 0 {
+	if got = computed(t, b, only(t, b, "cat.default", map[string]any{"tensors": []*cells.Ref{none, none}})); len(got) != 0 {
 		t.Errorf("nothing twice: %v", got)
 	}
 }
@@ -397,7 +399,7 @@ func TestRowsThatAreNotThere(t *testing.T) {
 		index := b.Own(b.Graph.AddConst(&tensor.Tensor{
 			DType: tensor.Int64, Layout: tensor.Contiguous(1), Data: []byte{at, 0, 0, 0, 0, 0, 0, 0},
 		}))
-		if err := b.Output("y", only(t, b, "index.Tensor", map[string]any{"self": some, "indices": []*Ref{index}})); err != nil {
+		if err := b.Output("y", only(t, b, "index.Tensor", map[string]any{"self": some, "indices": []*cells.Ref{index}})); err != nil {
 			t.Fatal(err)
 		}
 		pool := cpu.NewPool(1)

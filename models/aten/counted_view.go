@@ -4,149 +4,151 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
-func unsqueezeCounted(c *call, t Target) error {
-	r := c.onlyCounted("self")
+func unsqueezeCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	at := r.counted.dim
-	if c.wrapDim(c.int("dim"), r.rank()+1) <= at {
+	at := r.Rows().Dim
+	if c.WrapDim(c.Int("dim"), r.Rank()+1) <= at {
 		at++
 	}
-	return c.giveSame(t, r.counted.Count, at, nil)
+	return giveSame(c, t, r.Rows().Count, at, nil)
 }
 
-func squeezeCounted(c *call, t Target) error {
-	r := c.onlyCounted("self")
+func squeezeCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	at := r.counted.dim
+	at := r.Rows().Dim
 	drops := func(int) bool { return true }
-	if c.schema.has("dim") {
-		dims := c.wrapDims(r, c.ints("dim"))
+	if c.Schema.Has("dim") {
+		dims := c.WrapDims(r, c.Ints("dim"))
 		drops = func(d int) bool { return slices.Contains(dims, d) }
 	}
-	if drops(at) && c.err == nil {
-		return c.Unsupported("of rows that may be one: %s", SizeOfData)
+	if drops(at) && c.Err == nil {
+		return c.Unsupported("of rows that may be one: %s", cells.SizeOfData)
 	}
-	for d := range r.counted.dim {
-		if r.shape()[d] == 1 && drops(d) {
+	for d := range r.Rows().Dim {
+		if r.Shape()[d] == 1 && drops(d) {
 			at--
 		}
 	}
-	return c.giveSame(t, r.counted.Count, at, nil)
+	return giveSame(c, t, r.Rows().Count, at, nil)
 }
 
 // permuteCounted finds the dimension where a tensor goes that has other sizes in all dimensions.
-func permuteCounted(c *call, t Target) error {
-	r := c.onlyCounted("self")
+func permuteCounted(c *call.Call, t Target) error {
+	r := onlyCounted(c, "self")
 	if r == nil {
-		return c.err
+		return c.Err
 	}
-	results, err := c.bareRun(t, map[string]any{"self": numbered(r)})
+	results, err := bareRun(c, t, map[string]any{"self": numbered(r)})
 	if err != nil || len(results) != 1 {
 		return err
 	}
-	at := slices.Index(results[0].(*Ref).layout.Strides, r.counted.dim)
-	return c.giveSame(t, r.counted.Count, at, nil)
+	at := slices.Index(results[0].(*cells.Ref).Layout().Strides, r.Rows().Dim)
+	return giveSame(c, t, r.Rows().Count, at, nil)
 }
 
 // numbered returns a view whose strides are the numbers of its dimensions, to find out where they go.
-func numbered(r *Ref) *Ref {
-	view := *bare(r)
-	view.layout.Strides = allDims(r.rank())
-	return &view
+func numbered(r *cells.Ref) *cells.Ref {
+	l := r.Layout()
+	l.Strides = cells.AllDims(r.Rank())
+	return cells.NewRef(r.Memory(), l, r.DType())
 }
 
 // sliceCounted takes rows from the front, or those of another dimension.
-func sliceCounted(c *call, t Target) error {
-	r, own := c.args["self"].(*Ref)
+func sliceCounted(c *call.Call, t Target) error {
+	r, own := c.Args["self"].(*cells.Ref)
 	if !own || r == nil || !r.IsCounted() {
-		return c.Unsupported("to a number of rows: %s", SizeOfData)
+		return c.Unsupported("to a number of rows: %s", cells.SizeOfData)
 	}
-	at := r.counted.dim
-	if c.dim("dim", r.rank()) != at {
-		if c.onlyCounted("self") == nil {
-			return c.err
+	at := r.Rows().Dim
+	if c.Dim("dim", r.Rank()) != at {
+		if onlyCounted(c, "self") == nil {
+			return c.Err
 		}
-		return c.giveSame(t, r.counted.Count, at, nil)
+		return giveSame(c, t, r.Rows().Count, at, nil)
 	}
-	start, end := c.optInt("start", 0), c.args["end"]
-	if c.err != nil {
-		return c.err
+	start, end := c.OptInt("start", 0), c.Args["end"]
+	if c.Err != nil {
+		return c.Err
 	}
-	if start < 0 || c.int("step") != 1 {
-		return c.Unsupported("rows that data counts from the end, or not all of them: %s", SizeOfData)
+	if start < 0 || c.Int("step") != 1 {
+		return c.Unsupported("rows that data counts from the end, or not all of them: %s", cells.SizeOfData)
 	}
-	k, err := c.within(r.counted.Count, start, end)
+	k, err := c.Within(r.Rows().Count, start, end)
 	if err != nil {
 		return err
 	}
-	whole := bare(r)
-	start = min(start, whole.shape()[at])
-	return c.giveRef(k.of(c.Builder.slice(whole, at, start, start+k.most, 1), at), nil)
+	whole := cells.Bare(r)
+	start = min(start, whole.Shape()[at])
+	return c.GiveRef(k.Of(c.Builder.Slice(whole, at, start, start+k.Most, 1), at), nil)
 }
 
 // reshapeCounted keeps the rows as a dimension, or takes with each what comes behind it.
-func reshapeCounted(c *call, t Target) error {
-	r, own := c.args["self"].(*Ref)
+func reshapeCounted(c *call.Call, t Target) error {
+	r, own := c.Args["self"].(*cells.Ref)
 	if !own || r == nil || !r.IsCounted() {
-		return c.Unsupported("to a number of rows: %s", SizeOfData)
+		return c.Unsupported("to a number of rows: %s", cells.SizeOfData)
 	}
-	sizes, err := c.sizesOf(t, r)
+	sizes, err := sizesOf(c, t, r)
 	if err != nil {
 		return err
 	}
-	shape, open, err := c.openShape(r, sizes)
+	shape, open, err := openShape(c, r, sizes)
 	if err != nil {
 		return err
 	}
-	_, byCount := sizes[open].(*Count)
+	_, byCount := sizes[open].(*cells.Count)
 	behind, inner, ok := reshapedRows(r, shape, open, byCount)
 	if !ok {
-		return c.Unsupported("rows that data counts, put together otherwise: %s", SizeOfData)
+		return c.Unsupported("rows that data counts, put together otherwise: %s", cells.SizeOfData)
 	}
-	k := r.counted
-	count, whole := k.Count, bare(r)
+	k := r.Rows()
+	count, whole := k.Count, cells.Bare(r)
 	switch {
 	case behind > inner:
-		count, err = c.multiple(k.Count, int(behind/inner))
+		count, err = c.Multiple(k.Count, int(behind/inner))
 	case inner > behind: // several rows become one
 		f := int(inner / behind)
-		most := k.most / f
-		whole = c.Builder.slice(whole, k.dim, 0, most*f, 1)
-		var value *Ref
-		value, err = c.combine("div_floor", nil, k.value, f)
-		count = &Count{value: value, most: most, within: k.Count}
+		most := k.Most / f
+		whole = c.Builder.Slice(whole, k.Dim, 0, most*f, 1)
+		var value *cells.Ref
+		value, err = c.Combine("div_floor", nil, k.Value, f)
+		count = &cells.Count{Value: value, Most: most, Within: k.Count}
 	}
 	if err != nil {
 		return err
 	}
-	shape[open] = count.most
-	if shape, err = inferShape(shape, NumElements(whole.shape())); err != nil {
+	shape[open] = count.Most
+	if shape, err = cells.InferShape(shape, cells.NumElements(whole.Shape())); err != nil {
 		return err
 	}
 	out, err := c.Reshape(whole, shape)
 	if err != nil {
 		return err
 	}
-	return c.giveRef(count.of(out, open), nil)
+	return c.GiveRef(count.Of(out, open), nil)
 }
 
 // sizesOf returns the sizes that a reshaping of r asks for, −1 for the dimension with the rows where it is not named otherwise.
-func (c *call) sizesOf(t Target, r *Ref) ([]any, error) {
-	switch baseName(t.schema.target) {
+func sizesOf(c *call.Call, t Target, r *cells.Ref) ([]any, error) {
+	switch call.BaseName(t.schema.Target) {
 	case "flatten":
-		return c.flatSizes(r)
+		return flatSizes(c, r)
 	case "unflatten":
-		return c.unflatSizes(r)
+		return unflatSizes(c, r)
 	}
 	sizes := []any(nil)
-	switch list := c.args[c.sizesName()].(type) {
+	switch list := c.Args[sizesName(c)].(type) {
 	case []any:
 		sizes = list
 	case []int:
@@ -157,13 +159,13 @@ func (c *call) sizesOf(t Target, r *Ref) ([]any, error) {
 	return sizes, nil
 }
 
-func (c *call) flatSizes(r *Ref) (sizes []any, err error) {
-	rows := r.counted.dim
-	from, to := c.dim("start_dim", r.rank()), c.dim("end_dim", r.rank())
-	if from > to || c.err != nil {
+func flatSizes(c *call.Call, r *cells.Ref) (sizes []any, err error) {
+	rows := r.Rows().Dim
+	from, to := c.Dim("start_dim", r.Rank()), c.Dim("end_dim", r.Rank())
+	if from > to || c.Err != nil {
 		return nil, fmt.Errorf("flatten from dimension %d to %d", from, to)
 	}
-	for d, n := range r.shape() {
+	for d, n := range r.Shape() {
 		switch {
 		case d == rows && (d < from || d > to), d == from && from <= rows && rows <= to:
 			sizes = append(sizes, -1)
@@ -177,18 +179,18 @@ func (c *call) flatSizes(r *Ref) (sizes []any, err error) {
 	return sizes, nil
 }
 
-func (c *call) unflatSizes(r *Ref) (sizes []any, err error) {
-	d := c.dim("dim", r.rank())
-	if c.err != nil || d == r.counted.dim {
-		return nil, c.Unsupported("rows that data counts: %s", SizeOfData)
+func unflatSizes(c *call.Call, r *cells.Ref) (sizes []any, err error) {
+	d := c.Dim("dim", r.Rank())
+	if c.Err != nil || d == r.Rows().Dim {
+		return nil, c.Unsupported("rows that data counts: %s", cells.SizeOfData)
 	}
-	inner, err := inferShape(c.ints("sizes"), int64(r.shape()[d]))
+	inner, err := cells.InferShape(c.Ints("sizes"), int64(r.Shape()[d]))
 	if err != nil {
 		return nil, err
 	}
-	for e, n := range r.shape() {
+	for e, n := range r.Shape() {
 		switch {
-		case e == r.counted.dim:
+		case e == r.Rows().Dim:
 			sizes = append(sizes, -1)
 		case e == d:
 			for _, m := range inner {
@@ -202,15 +204,15 @@ func (c *call) unflatSizes(r *Ref) (sizes []any, err error) {
 }
 
 // openShape returns sizes with the largest that there can be, and which dimension it is that the program leaves to the tensor.
-func (c *call) openShape(r *Ref, sizes []any) (shape tensor.Shape, open int, err error) {
+func openShape(c *call.Call, r *cells.Ref, sizes []any) (shape tensor.Shape, open int, err error) {
 	open, shape = -1, make(tensor.Shape, len(sizes))
 	for i, n := range sizes {
 		switch n := n.(type) {
-		case *Count:
-			if !n.same(r.counted.Count) || open >= 0 && sizes[open] != -1 {
-				return nil, 0, c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		case *cells.Count:
+			if !n.Same(r.Rows().Count) || open >= 0 && sizes[open] != -1 {
+				return nil, 0, c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 			}
-			open, shape[i] = i, n.most
+			open, shape[i] = i, n.Most
 		case int:
 			if shape[i] = n; n == -1 && open < 0 {
 				open = i
@@ -218,7 +220,7 @@ func (c *call) openShape(r *Ref, sizes []any) (shape tensor.Shape, open int, err
 		}
 	}
 	if open < 0 {
-		return nil, 0, c.Unsupported("a fixed number of rows that data counts: %s", SizeOfData)
+		return nil, 0, c.Unsupported("a fixed number of rows that data counts: %s", cells.SizeOfData)
 	}
 	return shape, open, nil
 }
@@ -226,10 +228,10 @@ func (c *call) openShape(r *Ref, sizes []any) (shape tensor.Shape, open int, err
 // reshapedRows returns how many elements are behind a row of r, and how many behind one in its new shape: the places before and
 // behind the open dimension are those before and behind the rows, or the rows take some of them along. byCount says that the open
 // dimension is named by the count of the rows.
-func reshapedRows(r *Ref, shape tensor.Shape, open int, byCount bool) (behind, inner int64, ok bool) {
-	k := r.counted
-	before := NumElements(r.shape()[:k.dim])
-	behind = NumElements(r.shape()[k.dim+1:])
+func reshapedRows(r *cells.Ref, shape tensor.Shape, open int, byCount bool) (behind, inner int64, ok bool) {
+	k := r.Rows()
+	before := cells.NumElements(r.Shape()[:k.Dim])
+	behind = cells.NumElements(r.Shape()[k.Dim+1:])
 	outer := int64(1)
 	inner = 1
 	for i, n := range shape {
@@ -252,65 +254,65 @@ func reshapedRows(r *Ref, shape tensor.Shape, open int, byCount bool) (behind, i
 }
 
 // sizesName is the name of the parameter of sizes.
-func (c *call) sizesName() string {
+func sizesName(c *call.Call) string {
 	for _, name := range []string{"size", "shape", "sizes"} {
-		if c.schema.has(name) {
+		if c.Schema.Has(name) {
 			return name
 		}
 	}
 	return ""
 }
 
-func expandCounted(c *call, t Target) error {
-	r, own := c.args["self"].(*Ref)
-	sizes, ok := c.args["size"].([]any)
-	if list, is := c.args["size"].([]int); is {
+func expandCounted(c *call.Call, t Target) error {
+	r, own := c.Args["self"].(*cells.Ref)
+	sizes, ok := c.Args["size"].([]any)
+	if list, is := c.Args["size"].([]int); is {
 		for _, n := range list {
 			sizes = append(sizes, n)
 		}
 		ok = true
 	}
 	if !own || !ok {
-		return c.Unsupported("%s", SizeOfData)
+		return c.Unsupported("%s", cells.SizeOfData)
 	}
-	var k *Count
+	var k *cells.Count
 	at := -1
 	if r.IsCounted() {
-		k, at = r.counted.Count, len(sizes)-r.rank()+r.counted.dim
-		if at < 0 || sizes[at] == any(r.counted.most) {
-			return c.Unsupported("a fixed number of rows that data counts: %s", SizeOfData)
+		k, at = r.Rows().Count, len(sizes)-r.Rank()+r.Rows().Dim
+		if at < 0 || sizes[at] == any(r.Rows().Most) {
+			return c.Unsupported("a fixed number of rows that data counts: %s", cells.SizeOfData)
 		}
 	}
 	for i, n := range sizes {
-		n, is := n.(*Count)
+		n, is := n.(*cells.Count)
 		switch {
 		case !is:
 		case k == nil:
 			k, at = n, i
-		case at != i || !k.same(n):
-			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		case at != i || !k.Same(n):
+			return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
 	}
-	if own := at - (len(sizes) - r.rank()); !r.IsCounted() && own >= 0 && r.shape()[own] != 1 {
-		return c.Unsupported("of %v beside rows that data counts: %s", r.shape(), SizeOfData)
+	if own := at - (len(sizes) - r.Rank()); !r.IsCounted() && own >= 0 && r.Shape()[own] != 1 {
+		return c.Unsupported("of %v beside rows that data counts: %s", r.Shape(), cells.SizeOfData)
 	}
-	return c.giveSame(t, k, at, nil)
+	return giveSame(c, t, k, at, nil)
 }
 
-func expandAsCounted(c *call, t Target) error {
-	r, other := c.tensor("self"), c.tensor("other")
-	if c.err != nil {
-		return c.err
+func expandAsCounted(c *call.Call, t Target) error {
+	r, other := c.Tensor("self"), c.Tensor("other")
+	if c.Err != nil {
+		return c.Err
 	}
-	k := other.counted
+	k := other.Rows()
 	if k == nil {
-		return c.Unsupported("a fixed number of rows that data counts: %s", SizeOfData)
+		return c.Unsupported("a fixed number of rows that data counts: %s", cells.SizeOfData)
 	}
-	at := k.dim - (other.rank() - r.rank())
+	at := k.Dim - (other.Rank() - r.Rank())
 	switch {
 	case r.IsCounted() &&
-		(!r.counted.same(k.Count) || r.counted.dim != at), !r.IsCounted() && at >= 0 && r.shape()[at] != 1:
-		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		(!r.Rows().Same(k.Count) || r.Rows().Dim != at), !r.IsCounted() && at >= 0 && r.Shape()[at] != 1:
+		return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 	}
-	return c.giveSame(t, k.Count, k.dim, nil)
+	return giveSame(c, t, k.Count, k.Dim, nil)
 }

@@ -5,126 +5,129 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
+	"github.com/optimem/optimem/models/aten/views"
 	"github.com/optimem/optimem/tensor"
 )
 
 // scatterCounted writes to as many places as data counts, in a tensor with one place more along the dimension: what does not count
 // goes there.
-func scatterCounted(c *call, t Target) error {
-	r, index := c.tensor("self"), c.tensor("index")
-	d := c.dim("dim", r.rank())
-	if c.err != nil {
-		return c.err
+func scatterCounted(c *call.Call, t Target) error {
+	r, index := c.Tensor("self"), c.Tensor("index")
+	d := c.Dim("dim", r.Rank())
+	if c.Err != nil {
+		return c.Err
 	}
-	list := []*Ref{r, index}
-	if src, ok := c.args["src"].(*Ref); ok {
+	list := []*cells.Ref{r, index}
+	if src, ok := c.Args["src"].(*cells.Ref); ok {
 		list = append(list, src)
 	}
-	if k, alike := countOf(list); alike && k.dim != d {
-		return c.giveSame(t, k.Count, k.dim, nil)
+	if k, alike := countOf(list); alike && k.Dim != d {
+		return giveSame(c, t, k.Count, k.Dim, nil)
 	}
-	if k, alike := countOf(list[1:]); !alike || index.rank() != r.rank() || r.IsCounted() && r.counted.dim != d ||
+	if k, alike := countOf(list[1:]); !alike || index.Rank() != r.Rank() || r.IsCounted() && r.Rows().Dim != d ||
 		k == nil {
-		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 	}
-	places, err := c.placesOrBehind(r, d, index, false)
+	places, err := placesOrBehind(c, r, d, index, false)
 	if err != nil {
 		return err
 	}
-	return c.writeBehind(t, r, d, map[string]any{"index": places})
+	return writeBehind(c, t, r, d, map[string]any{"index": places})
 }
 
 // putAtCounted is x[indices] = values with as many indices along one dimension as data counts.
-func putAtCounted(c *call, t Target) error {
-	r, values, indices := c.tensor("self"), c.tensor("values"), c.tensors("indices")
-	if c.err != nil {
-		return c.err
+func putAtCounted(c *call.Call, t Target) error {
+	r, values, indices := c.Tensor("self"), c.Tensor("values"), c.Tensors("indices")
+	if c.Err != nil {
+		return c.Err
 	}
 	d := -1
 	for i, index := range indices {
 		if index != nil && d >= 0 {
-			return c.Unsupported("at several counted indices: %s", SizeOfData)
+			return c.Unsupported("at several counted indices: %s", cells.SizeOfData)
 		}
 		if index != nil {
 			d = i
 		}
 	}
-	if d < 0 || d >= r.rank() || indices[d].rank() != 1 || !indices[d].IsCounted() ||
-		r.IsCounted() && r.counted.dim != d {
-		return c.Unsupported("rows that data counts, put elsewhere: %s", SizeOfData)
+	if d < 0 || d >= r.Rank() || indices[d].Rank() != 1 || !indices[d].IsCounted() ||
+		r.IsCounted() && r.Rows().Dim != d {
+		return c.Unsupported("rows that data counts, put elsewhere: %s", cells.SizeOfData)
 	}
-	if k := values.counted; k != nil {
-		if !k.same(indices[d].counted.Count) || values.rank()-k.dim != r.rank()-d {
-			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+	if k := values.Rows(); k != nil {
+		if !k.Same(indices[d].Rows().Count) || values.Rank()-k.Dim != r.Rank()-d {
+			return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
-	} else if at := values.rank() - (r.rank() - d); at >= 0 && values.shape()[at] != 1 {
-		return c.Unsupported("of %v beside rows that data counts: %s", values.shape(), SizeOfData)
+	} else if at := values.Rank() - (r.Rank() - d); at >= 0 && values.Shape()[at] != 1 {
+		return c.Unsupported("of %v beside rows that data counts: %s", values.Shape(), cells.SizeOfData)
 	}
-	places, err := c.placesOrBehind(r, d, indices[d], true)
+	places, err := placesOrBehind(c, r, d, indices[d], true)
 	if err != nil {
 		return err
 	}
 	list := slices.Clone(indices)
 	list[d] = places
-	return c.writeBehind(t, r, d, map[string]any{"indices": list})
+	return writeBehind(c, t, r, d, map[string]any{"indices": list})
 }
 
 // placesOrBehind returns all indices of a dimension of r, counted from the front, where those that do not count are one place
 // behind it. Where it wraps, negative ones are counted from the end.
-func (c *call) placesOrBehind(r *Ref, d int, index *Ref, wraps bool) (*Ref, error) {
-	k, size := index.counted, any(r.shape()[d])
-	if err := mayIndex(index.dtype); err != nil {
+func placesOrBehind(c *call.Call, r *cells.Ref, d int, index *cells.Ref, wraps bool) (*cells.Ref, error) {
+	k, size := index.Rows(), any(r.Shape()[d])
+	if err := views.MayIndex(index.DType()); err != nil {
 		return nil, err
 	}
-	places, err := c.Cast(bare(index), tensor.Int64)
+	places, err := c.Cast(cells.Bare(index), tensor.Int64)
 	if err != nil {
 		return nil, err
 	}
 	if r.IsCounted() {
-		if places, err = c.amongRows(places, r.counted.Count); err != nil {
+		if places, err = amongRows(c, places, r.Rows().Count); err != nil {
 			return nil, err
 		}
 	} else {
 		if wraps {
-			fromEnd, err := c.combine("add", nil, places, size)
+			fromEnd, err := c.Combine("add", nil, places, size)
 			if err != nil {
 				return nil, err
 			}
-			negative, err := c.combine("lt", nil, places, 0)
+			negative, err := c.Combine("lt", nil, places, 0)
 			if err != nil {
 				return nil, err
 			}
-			if places, err = c.choose(negative, tensor.Int64, fromEnd, places); err != nil {
+			if places, err = c.Choose(negative, tensor.Int64, fromEnd, places); err != nil {
 				return nil, err
 			}
 		}
-		if places, err = c.failingBeyond(places, size); err != nil {
+		if places, err = failingBeyond(c, places, size); err != nil {
 			return nil, err
 		}
 	}
-	counts, err := c.among(k.Count, places.shape()[k.dim])
+	counts, err := c.Among(k.Count, places.Shape()[k.Dim])
 	if err != nil {
 		return nil, err
 	}
-	shape := slices.Repeat(tensor.Shape{1}, places.rank())
-	shape[k.dim] = places.shape()[k.dim]
+	shape := slices.Repeat(tensor.Shape{1}, places.Rank())
+	shape[k.Dim] = places.Shape()[k.Dim]
 	if counts, err = c.Reshape(counts, shape); err != nil {
 		return nil, err
 	}
-	return c.choose(counts, tensor.Int64, places, size)
+	return c.Choose(counts, tensor.Int64, places, size)
 }
 
 // failingBeyond makes places that are not among the first of a size fail while running: the place behind them is not one either.
-func (c *call) failingBeyond(places *Ref, size operandArg) (*Ref, error) {
+func failingBeyond(c *call.Call, places *cells.Ref, size cells.Argument) (*cells.Ref, error) {
 	for _, bound := range []struct {
 		kind graph.Kind
-		than operandArg
+		than cells.Argument
 	}{{"lt", 0}, {"ge", size}} {
-		beyond, err := c.combine(bound.kind, nil, places, bound.than)
+		beyond, err := c.Combine(bound.kind, nil, places, bound.than)
 		if err != nil {
 			return nil, err
 		}
-		if places, err = c.choose(beyond, tensor.Int64, 1<<62, places); err != nil {
+		if places, err = c.Choose(beyond, tensor.Int64, 1<<62, places); err != nil {
 			return nil, err
 		}
 	}
@@ -132,99 +135,99 @@ func (c *call) failingBeyond(places *Ref, size operandArg) (*Ref, error) {
 }
 
 // writeBehind builds the call for a tensor with one more place along dimension d, and leaves that out of the result.
-func (c *call) writeBehind(t Target, r *Ref, d int, changed map[string]any) error {
-	shape := slices.Clone(r.shape())
+func writeBehind(c *call.Call, t Target, r *cells.Ref, d int, changed map[string]any) error {
+	shape := slices.Clone(r.Shape())
 	size := shape[d]
 	shape[d] = 1
-	behind, err := c.filled(0, r.dtype, shape)
+	behind, err := c.Filled(0, r.DType(), shape)
 	if err != nil {
 		return err
 	}
-	if changed["self"], err = c.cat([]*Ref{bare(r), behind}, d); err != nil {
+	if changed["self"], err = c.Cat([]*cells.Ref{cells.Bare(r), behind}, d); err != nil {
 		return err
 	}
-	results, err := c.bareRun(t, changed)
+	results, err := bareRun(c, t, changed)
 	if err != nil {
 		return err
 	}
-	out := c.Builder.slice(results[0].(*Ref), d, 0, size, 1)
-	if strings.HasSuffix(baseName(t.schema.target), "_") {
-		if err := c.Write(bare(r), out); err != nil {
+	out := c.Builder.Slice(results[0].(*cells.Ref), d, 0, size, 1)
+	if strings.HasSuffix(call.BaseName(t.schema.Target), "_") {
+		if err := c.Write(cells.Bare(r), out); err != nil {
 			return err
 		}
-		return c.giveRef(r, nil)
+		return c.GiveRef(r, nil)
 	}
 	if r.IsCounted() {
-		out = r.counted.of(out, r.counted.dim)
+		out = r.Rows().Of(out, r.Rows().Dim)
 	}
-	return c.giveRef(out, nil)
+	return c.GiveRef(out, nil)
 }
 
 // splitCounted divides rows that data counts into parts of which data says how large they are.
-func splitCounted(c *call, t Target) error {
+func splitCounted(c *call.Call, t Target) error {
 	name := "split_size"
-	if c.schema.has("split_sizes") {
+	if c.Schema.Has("split_sizes") {
 		name = "split_sizes"
 	}
-	sizes, ok := c.args[name].([]any)
+	sizes, ok := c.Args[name].([]any)
 	if !ok {
 		return keepsRows("self", "dim", 0)(c, t)
 	}
-	r := c.tensor("self")
-	d := c.dim("dim", r.rank())
+	r := c.Tensor("self")
+	d := c.Dim("dim", r.Rank())
 	switch {
-	case c.err != nil:
-		return c.err
-	case !r.IsCounted() || r.counted.dim != d:
-		return c.Unsupported("into a number of rows: %s", SizeOfData)
+	case c.Err != nil:
+		return c.Err
+	case !r.IsCounted() || r.Rows().Dim != d:
+		return c.Unsupported("into a number of rows: %s", cells.SizeOfData)
 	}
-	if err := checkParts(len(sizes)); err != nil {
+	if err := views.CheckParts(len(sizes)); err != nil {
 		return err
 	}
 	start, err := c.Scalar(0, tensor.Int64)
 	if err != nil {
 		return err
 	}
-	parts := make([]*Ref, len(sizes))
+	parts := make([]*cells.Ref, len(sizes))
 	for i, size := range sizes {
-		k, isCount := size.(*Count)
-		if isCount && len(sizes) == 1 && k.same(r.counted.Count) {
+		k, isCount := size.(*cells.Count)
+		if isCount && len(sizes) == 1 && k.Same(r.Rows().Count) {
 			parts[i] = r
 			break
 		}
-		n, next := 0, operandArg(size)
+		n, next := 0, cells.Argument(size)
 		switch size := size.(type) {
-		case *Count:
-			n, next = size.most, size.value
+		case *cells.Count:
+			n, next = size.Most, size.Value
 		case int:
-			n = min(max(size, 0), r.shape()[d])
+			n = min(max(size, 0), r.Shape()[d])
 		}
-		if parts[i], err = c.rowsFrom(r, start, n); err != nil {
+		if parts[i], err = rowsFrom(c, r, start, n); err != nil {
 			return err
 		}
 		if isCount {
-			parts[i] = k.of(parts[i], d)
+			parts[i] = k.Of(parts[i], d)
 		}
-		if start, err = c.combine("add", nil, start, next); err != nil {
+		if start, err = c.Combine("add", nil, start, next); err != nil {
 			return err
 		}
 	}
-	c.set(parts)
+	c.Set(parts)
 	return nil
 }
 
 // rowsFrom returns n rows from one on that data says, and whatever there is for those behind the last.
-func (c *call) rowsFrom(r, start *Ref, n int) (*Ref, error) {
-	d := r.counted.dim
+func rowsFrom(c *call.Call, r, start *cells.Ref, n int) (*cells.Ref, error) {
+	d := r.Rows().Dim
 	at, err := c.Emit1("arange", graph.Attrs{"start": 0, "step": 1, "size": n, "dtype": tensor.Int64})
 	if err != nil {
 		return nil, err
 	}
-	if at, err = c.combine("add", nil, at, start); err != nil {
+	if at, err = c.Combine("add", nil, at, start); err != nil {
 		return nil, err
 	}
-	if at, err = c.combine("minimum", nil, at, max(r.shape()[d]-1, 0)); err != nil {
+	if at, err = c.Combine("minimum", nil, at, max(r.Shape()[d]-1, 0)); err != nil {
 		return nil, err
 	}
-	return c.Emit1("index", graph.Attrs{"dim": d}, c.Read(bare(r)), c.Read(at))
+	return c.Emit1("index", graph.Attrs{"dim": d}, c.Read(cells.Bare(r)), c.Read(at))
 }

@@ -4,145 +4,148 @@ import (
 	"fmt"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
 // detectorTargets are ops of optimem's own. TorchScript's evaluation calls them in the place of functions of torchvision that
 // loop over what only data counts.
-var detectorTargets = []atenOp{
+var detectorTargets = []call.Overload{
 	// Torchvision's batched_nms: beyond "apart" boxes classes are looked at one by one, up to there all in one plane, where each
 	// class has a place of its own.
-	op(
+	call.One(
 		"optimem::batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold, int apart) -> Tensor",
 		suppressClasses,
 	),
 	// Where maps, interpolated to the sizes of their regions, are largest: rows, columns, and what is there.
-	{"optimem::heatmap_peaks(Tensor maps, Tensor heights, Tensor widths) -> (Tensor, Tensor, Tensor)", heatmapPeaks},
+	call.Several("optimem::heatmap_peaks(Tensor maps, Tensor heights, Tensor widths) -> (Tensor, Tensor, Tensor)",
+		heatmapPeaks),
 }
 
 // suppressClasses moves the boxes of each class to a place of its own where there are few, and compares classes where there are
 // many: where both are one, which is only with rounding aside, PyTorch's way decides.
-func suppressClasses(c *call) (*Ref, error) {
-	boxes, scores, classes := c.tensor("boxes"), c.tensor("scores"), c.tensor("idxs")
-	apart := c.int("apart")
-	if c.err != nil {
-		return nil, c.err
+func suppressClasses(c *call.Call) (*cells.Ref, error) {
+	boxes, scores, classes := c.Tensor("boxes"), c.Tensor("scores"), c.Tensor("idxs")
+	apart := c.Int("apart")
+	if c.Err != nil {
+		return nil, c.Err
 	}
-	if boxes.rank() != 2 || boxes.shape()[1] != 4 || classes.rank() != 1 || classes.shape()[0] != boxes.shape()[0] {
-		return nil, fmt.Errorf("boxes %v of classes %v", boxes.shape(), classes.shape())
+	if boxes.Rank() != 2 || boxes.Shape()[1] != 4 || classes.Rank() != 1 || classes.Shape()[0] != boxes.Shape()[0] {
+		return nil, fmt.Errorf("boxes %v of classes %v", boxes.Shape(), classes.Shape())
 	}
-	if !isIntegral(classes.dtype) {
-		return nil, c.Unsupported("classes of %v", classes.dtype)
+	if !cells.IsIntegral(classes.DType()) {
+		return nil, c.Unsupported("classes of %v", classes.DType())
 	}
-	most := boxes.shape()[0]
+	most := boxes.Shape()[0]
 	count, err := c.Scalar(most, tensor.Int64)
 	if err != nil {
 		return nil, err
 	}
-	k, alike := countOf([]*Ref{boxes, scores, classes})
+	k, alike := countOf([]*cells.Ref{boxes, scores, classes})
 	if k != nil {
-		if !alike || k.dim != 0 {
-			return nil, c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		if !alike || k.Dim != 0 {
+			return nil, c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
-		count = k.value
+		count = k.Value
 	}
-	class, err := c.Cast(bare(classes), tensor.Int64)
+	class, err := c.Cast(cells.Bare(classes), tensor.Int64)
 	if err != nil {
 		return nil, err
 	}
-	all := bare(boxes)
+	all := cells.Bare(boxes)
 	if k != nil || most <= apart {
-		few, err := c.combine("le", nil, count, apart)
+		few, err := c.Combine("le", nil, count, apart)
 		if err != nil {
 			return nil, err
 		}
-		moved, err := c.movedByClass(boxes, classes)
+		moved, err := movedByClass(c, boxes, classes)
 		if err != nil {
 			return nil, err
 		}
-		if all, err = c.choose(few, boxes.dtype, moved, all); err != nil {
+		if all, err = c.Choose(few, boxes.DType(), moved, all); err != nil {
 			return nil, err
 		}
-		if class, err = c.choose(few, tensor.Int64, 0, class); err != nil {
+		if class, err = c.Choose(few, tensor.Int64, 0, class); err != nil {
 			return nil, err
 		}
 	}
-	refs, err := c.Emit("nms", graph.Attrs{"threshold": c.float("iou_threshold")},
-		c.Read(all), c.Read(bare(scores)), c.Read(count), c.Read(class))
+	refs, err := c.Emit("nms", graph.Attrs{"threshold": c.Float("iou_threshold")},
+		c.Read(all), c.Read(cells.Bare(scores)), c.Read(count), c.Read(class))
 	if err != nil {
 		return nil, err
 	}
-	stay := &Count{value: refs[1], most: most}
+	stay := &cells.Count{Value: refs[1], Most: most}
 	if k != nil {
-		stay.within = k.Count
+		stay.Within = k.Count
 	}
-	return stay.of(refs[0], 0), c.err
+	return stay.Of(refs[0], 0), c.Err
 }
 
 // movedByClass moves boxes by their class times one more than the largest coordinate.
-func (c *call) movedByClass(boxes, classes *Ref) (*Ref, error) {
-	low, ok := lowest.of(boxes.dtype)
+func movedByClass(c *call.Call, boxes, classes *cells.Ref) (*cells.Ref, error) {
+	low, ok := lowest.of(boxes.DType())
 	if !ok {
-		return nil, c.Unsupported("boxes of %v", boxes.dtype)
+		return nil, c.Unsupported("boxes of %v", boxes.DType())
 	}
-	filled, err := c.filledBehind(boxes, low)
+	filled, err := c.FilledBehind(boxes, low)
 	if err != nil {
 		return nil, err
 	}
-	largest, err := c.fold("amax", filled, []int{0, 1}, false, nil)
+	largest, err := c.Fold("amax", filled, []int{0, 1}, false, nil)
 	if err != nil {
 		return nil, err
 	}
-	step, err := c.combine("add", nil, largest, 1)
+	step, err := c.Combine("add", nil, largest, 1)
 	if err != nil {
 		return nil, err
 	}
-	by, err := c.Cast(bare(classes), boxes.dtype)
+	by, err := c.Cast(cells.Bare(classes), boxes.DType())
 	if err != nil {
 		return nil, err
 	}
-	if by, err = c.combine("mul", nil, by, step); err != nil {
+	if by, err = c.Combine("mul", nil, by, step); err != nil {
 		return nil, err
 	}
-	return c.combine("add", nil, bare(boxes), c.unsqueeze(by, 1))
+	return c.Combine("add", nil, cells.Bare(boxes), c.Unsqueeze(by, 1))
 }
 
-func heatmapPeaks(c *call) error {
-	maps, heights, widths := c.tensor("maps"), c.tensor("heights"), c.tensor("widths")
-	if c.err != nil {
-		return c.err
+func heatmapPeaks(c *call.Call) error {
+	maps, heights, widths := c.Tensor("maps"), c.Tensor("heights"), c.Tensor("widths")
+	if c.Err != nil {
+		return c.Err
 	}
-	k, alike := countOf([]*Ref{maps, heights, widths})
-	if k != nil && (!alike || k.dim != 0) {
-		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+	k, alike := countOf([]*cells.Ref{maps, heights, widths})
+	if k != nil && (!alike || k.Dim != 0) {
+		return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 	}
-	if heights.rank() != 1 || !heights.shape().Equal(widths.shape()) {
-		return fmt.Errorf("heights %v and widths %v of regions", heights.shape(), widths.shape())
+	if heights.Rank() != 1 || !heights.Shape().Equal(widths.Shape()) {
+		return fmt.Errorf("heights %v and widths %v of regions", heights.Shape(), widths.Shape())
 	}
-	sizes := make([]*Ref, 2)
-	for i, r := range []*Ref{heights, widths} {
+	sizes := make([]*cells.Ref, 2)
+	for i, r := range []*cells.Ref{heights, widths} {
 		var err error
-		if sizes[i], err = c.Cast(bare(r), tensor.Int64); err != nil {
+		if sizes[i], err = c.Cast(cells.Bare(r), tensor.Int64); err != nil {
 			return err
 		}
-		sizes[i] = c.unsqueeze(sizes[i], 1)
+		sizes[i] = c.Unsqueeze(sizes[i], 1)
 	}
-	both, err := c.cat(sizes, 1)
+	both, err := c.Cat(sizes, 1)
 	if err != nil {
 		return err
 	}
-	in := []graph.Operand{c.Read(bare(maps)), c.Read(both)}
+	in := []graph.Operand{c.Read(cells.Bare(maps)), c.Read(both)}
 	if k != nil {
-		in = append(in, c.Read(k.value))
+		in = append(in, c.Read(k.Value))
 	}
 	refs, err := c.Emit("heatmap_peaks", graph.Attrs{}, in...)
 	if err != nil {
 		return err
 	}
-	results := []any{c.selectAt(refs[0], 2, 0), c.selectAt(refs[0], 2, 1), refs[1]}
+	results := []any{c.SelectAt(refs[0], 2, 0), c.SelectAt(refs[0], 2, 1), refs[1]}
 	if k == nil {
-		c.set(results...)
+		c.Set(results...)
 		return nil
 	}
-	return c.giveCounted(results, k.Count, 0)
+	return giveCounted(c, results, k.Count, 0)
 }

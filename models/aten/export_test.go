@@ -2,6 +2,7 @@ package aten
 
 import (
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten/call"
 )
 
 // SharedMemory builds a call and returns which memory each result is in, or is kept equal to, by the numbers of the results, and
@@ -14,15 +15,11 @@ func SharedMemory(ops *graph.Registry, target string, args map[string]any) (shar
 	shared, changed = make(map[int]string), make(map[string]bool)
 	for name, c := range s.cells {
 		changed[name] = *c != s.before[name]
-		for i, r := range Refs(s.results) {
+		for i, r := range call.Refs(s.Results) {
 			if r == nil {
 				continue
 			}
-			same := r.cell == c
-			for _, l := range s.links[r.cell] {
-				same = same || l.cell == c || l.view.cell == c
-			}
-			if same {
+			if s.SameMemory(r.Memory(), c) {
 				shared[i] = name
 			}
 		}

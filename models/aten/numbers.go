@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/optimem/optimem/models/aten/cells"
 )
 
 // scalarTargets are the operators on numbers with which programs compute shapes. Shapes are concrete when a graph is
@@ -256,7 +258,7 @@ func getItem(args []any) (any, error) {
 		return nil, errNumber
 	}
 	switch v := firstOf(args).(type) {
-	case []*Ref:
+	case []*cells.Ref:
 		if n >= 0 && n < len(v) {
 			return v[n], nil
 		}
@@ -272,18 +274,18 @@ func getItem(args []any) (any, error) {
 	return nil, fmt.Errorf("no result %d", n)
 }
 
-func tensorAnd(args []any) (*Ref, int, error) {
-	r, ok := firstOf(args).(*Ref)
+func tensorAnd(args []any) (*cells.Ref, int, error) {
+	r, ok := firstOf(args).(*cells.Ref)
 	if !ok {
 		return nil, 0, errors.New("an argument is not a tensor")
 	}
 	v, err := at(args, 1)
 	d, ok := v.(int)
-	if err != nil || !ok || d < -r.rank() || d >= r.rank() {
-		return nil, 0, fmt.Errorf("dimension %v of a tensor of rank %d", v, r.rank())
+	if err != nil || !ok || d < -r.Rank() || d >= r.Rank() {
+		return nil, 0, fmt.Errorf("dimension %v of a tensor of rank %d", v, r.Rank())
 	}
 	if d < 0 {
-		d += r.rank()
+		d += r.Rank()
 	}
 	return r, d, nil
 }
@@ -293,7 +295,7 @@ func tensorSize(args []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.shape()[d], nil
+	return r.Shape()[d], nil
 }
 
 func tensorStride(args []any) (any, error) {
@@ -301,15 +303,15 @@ func tensorStride(args []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.layout.Strides[d], nil
+	return r.Layout().Strides[d], nil
 }
 
 func tensorNumel(args []any) (any, error) {
-	r, ok := firstOf(args).(*Ref)
+	r, ok := firstOf(args).(*cells.Ref)
 	if !ok {
 		return nil, errors.New("an argument is not a tensor")
 	}
-	return int(NumElements(r.shape())), nil
+	return int(cells.NumElements(r.Shape())), nil
 }
 
 // nothing is what checks of a program leave: shapes are checked while the graph is built.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -98,7 +99,7 @@ func sameNumber(t *testing.T, name string, args []any, want any) {
 
 // TestNumbersOfTensors: sizes and strides are asked for by dimensions that count from the front or the end.
 func TestNumbersOfTensors(t *testing.T) {
-	r := &Ref{layout: tensor.Layout{Shape: tensor.Shape{2, 3, 5}, Strides: []int{1, 10, 2}}, dtype: tensor.Float32}
+	r := cells.NewRef(nil, tensor.Layout{Shape: tensor.Shape{2, 3, 5}, Strides: []int{1, 10, 2}}, tensor.Float32)
 	for _, c := range []struct{ dim, size, stride int }{{0, 2, 1}, {1, 3, 10}, {2, 5, 2}, {-1, 5, 2}, {-2, 3, 10}, {-3, 2, 1}} {
 		size, err := scalarTargets["torch.ops.aten.sym_size.int"]([]any{r, c.dim})
 		if size != c.size || err != nil {

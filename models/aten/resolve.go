@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,13 +15,13 @@ import (
 func Resolve(op string, args []any, named map[string]any) (Target, error) {
 	name := "torch.ops." + strings.Replace(op, "::", ".", 1)
 	if t, ok := targets[name]; ok {
-		if n := t.schema.positional(); len(args) > n {
+		if n := t.schema.Positional(); len(args) > n {
 			return Target{}, fmt.Errorf("%d arguments by position, of which it takes %d", len(args), n)
 		}
 		return t, nil
 	}
 	if strings.Contains(strings.TrimPrefix(op, "aten::"), ".") {
-		return Target{}, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
+		return Target{}, &cells.UnsupportedError{Missing: []cells.Missing{{Name: name, Uses: 1}}}
 	}
 	candidates := overloads()[name]
 	for _, convert := range []bool{false, true} {
@@ -32,7 +34,7 @@ func Resolve(op string, args []any, named map[string]any) (Target, error) {
 	if len(candidates) > 0 {
 		return Target{}, fmt.Errorf("no overload takes %s", kindsOf(args, named))
 	}
-	return Target{}, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
+	return Target{}, &cells.UnsupportedError{Missing: []cells.Missing{{Name: name, Uses: 1}}}
 }
 
 func kindsOf(args []any, named map[string]any) string {
@@ -50,9 +52,9 @@ func kindOf(a any) string {
 	switch a := a.(type) {
 	case nil:
 		return "None"
-	case *Ref, *Selection:
+	case *cells.Ref, *cells.Selection:
 		return "Tensor"
-	case []*Ref:
+	case []*cells.Ref:
 		return "Tensor[]"
 	case float64:
 		return "float"
@@ -86,7 +88,7 @@ var overloads = sync.OnceValue(func() map[string][]Target {
 
 // overloadOrder sorts the default overload before others, those of tensors before those of numbers.
 func overloadOrder(t Target) string {
-	_, name, _ := strings.Cut(strings.TrimPrefix(t.schema.target, "torch.ops."), ".")
+	_, name, _ := strings.Cut(strings.TrimPrefix(t.schema.Target, "torch.ops."), ".")
 	_, name, _ = strings.Cut(name, ".")
 	switch {
 	case name == "default":
@@ -101,21 +103,21 @@ func overloadOrder(t Target) string {
 
 // takes reports whether the arguments are of the types of the parameters, or can be converted to them.
 func (t Target) takes(args []any, named map[string]any, convert bool) bool {
-	params := t.schema.params
+	params := t.schema.Params
 	positional := 0
 	for i, p := range params {
-		v, ok := named[p.name]
-		if !ok && i < len(args) && !p.keywordOnly {
+		v, ok := named[p.Name]
+		if !ok && i < len(args) && !p.KeywordOnly {
 			v, ok = args[i], true
 			positional++
 		}
 		if !ok {
-			if p.required {
+			if p.Required {
 				return false
 			}
 			continue
 		}
-		if !p.accepts(v, convert) {
+		if !accepts(p, v, convert) {
 			return false
 		}
 	}
@@ -123,7 +125,7 @@ func (t Target) takes(args []any, named map[string]any, convert bool) bool {
 		return false
 	}
 	for name := range named {
-		if !slices.ContainsFunc(params, func(p param) bool { return p.name == name }) {
+		if !slices.ContainsFunc(params, func(p call.Param) bool { return p.Name == name }) {
 			return false
 		}
 	}
@@ -131,8 +133,8 @@ func (t Target) takes(args []any, named map[string]any, convert bool) bool {
 }
 
 // element returns the parameter's type without what says that it may be None, a list or written to.
-func (p param) element() (element string, optional, list, sized bool) {
-	typ, optional := strings.CutSuffix(p.typ, "?")
+func element(p call.Param) (element string, optional, list, sized bool) {
+	typ, optional := strings.CutSuffix(p.Type, "?")
 	if i := strings.IndexByte(typ, '('); i >= 0 { // Tensor(a!)
 		end := strings.IndexByte(typ, ')')
 		typ = typ[:i] + typ[end+1:]
@@ -147,8 +149,8 @@ func (p param) element() (element string, optional, list, sized bool) {
 
 // accepts reports whether a value can be an argument for the parameter. A flag stands for a number; where conversions are
 // allowed, so does a tensor without dimensions, and a number for a tensor.
-func (p param) accepts(v any, convert bool) bool {
-	element, optional, list, sized := p.element()
+func accepts(p call.Param, v any, convert bool) bool {
+	element, optional, list, sized := element(p)
 	switch {
 	case v == nil:
 		return optional
@@ -164,9 +166,9 @@ func isNumber(element string) bool { return element == "Scalar" || element == "n
 // acceptsOne reports whether a value can be an element that is no list.
 func acceptsOne(v any, element string, convert bool) bool {
 	switch v := v.(type) {
-	case *Ref:
-		return element == "Tensor" || convert && isNumber(element) && v.rank() == 0
-	case *Selection:
+	case *cells.Ref:
+		return element == "Tensor" || convert && isNumber(element) && v.Rank() == 0
+	case *cells.Selection:
 		return element == "Tensor"
 	case int:
 		switch element {
@@ -184,9 +186,9 @@ func acceptsOne(v any, element string, convert bool) bool {
 		return element == "str" || element == "Device"
 	case tensor.DType:
 		return element == "ScalarType"
-	case *Count:
+	case *cells.Count:
 		return isInt(element) || isNumber(element)
-	case []*Ref, []int, []float64, []bool, []any:
+	case []*cells.Ref, []int, []float64, []bool, []any:
 		return false
 	}
 	return true
@@ -195,9 +197,9 @@ func acceptsOne(v any, element string, convert bool) bool {
 // acceptsList reports whether a value can be a list of elements; one number can be where the list's length is known.
 func acceptsList(v any, element string, sized bool) bool {
 	switch v := v.(type) {
-	case []*Ref:
+	case []*cells.Ref:
 		return element == "Tensor"
-	case int, *Count:
+	case int, *cells.Count:
 		return sized && isInt(element)
 	case float64:
 		return sized && element == "float"
@@ -219,7 +221,7 @@ func (t Target) TakesDType(param string) bool {
 	if i < 0 {
 		return false
 	}
-	element, _, _, _ := t.schema.params[i].element()
+	element, _, _, _ := element(t.schema.Params[i])
 	return element == "ScalarType"
 }
 
@@ -235,10 +237,10 @@ func List(list []any) any {
 		return []int{}
 	}
 	switch list[0].(type) {
-	case *Ref:
-		refs := make([]*Ref, len(list))
+	case *cells.Ref:
+		refs := make([]*cells.Ref, len(list))
 		for i, v := range list {
-			refs[i], _ = v.(*Ref)
+			refs[i], _ = v.(*cells.Ref)
 		}
 		return refs
 	case int:
@@ -264,9 +266,9 @@ func List(list []any) any {
 	if len(floats) == len(list) {
 		return floats
 	}
-	refs := make([]*Ref, len(list)) // optional tensors, the first of which is None
+	refs := make([]*cells.Ref, len(list)) // optional tensors, the first of which is None
 	for i, v := range list {
-		r, ok := v.(*Ref)
+		r, ok := v.(*cells.Ref)
 		if !ok && v != nil {
 			return list
 		}

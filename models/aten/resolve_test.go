@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/loader/script"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -124,13 +125,13 @@ func TestResolve(t *testing.T) {
 		if strings.Count(want, ".") == 3 {
 			want += ".default"
 		}
-		if got.schema.target != want {
-			t.Errorf("%s is %s, want %s", c.call, got.schema.target, want)
+		if got.schema.Target != want {
+			t.Errorf("%s is %s, want %s", c.call, got.schema.Target, want)
 		}
 	}
 	for _, call := range refused {
 		if got, err := resolveText(t, call); err == nil {
-			t.Errorf("%s is %s, which PyTorch refuses", call, got.schema.target)
+			t.Errorf("%s is %s, which PyTorch refuses", call, got.schema.Target)
 		}
 	}
 }
@@ -138,8 +139,10 @@ func TestResolve(t *testing.T) {
 // resolveText resolves a call of torch's with the variables x, y, c, i and s.
 func resolveText(t *testing.T, text string) (Target, error) {
 	t.Helper()
-	rank := func(d tensor.DType, shape ...int) *Ref { return &Ref{layout: tensor.Contiguous(shape...), dtype: d} }
-	vars := map[string]*Ref{
+	rank := func(d tensor.DType, shape ...int) *cells.Ref {
+		return cells.NewRef(nil, tensor.Contiguous(shape...), d)
+	}
+	vars := map[string]*cells.Ref{
 		"x": rank(tensor.Float32, 3, 4), "y": rank(tensor.Float32, 1, 1, 2, 2), "c": rank(tensor.Bool, 3, 4),
 		"i": rank(tensor.Int64, 3, 4), "s": rank(tensor.Float32),
 	}
@@ -159,7 +162,7 @@ func resolveText(t *testing.T, text string) (Target, error) {
 // TestByPosition: a call that names its overload takes no more by position than the schema has in front of its "*", as
 // torch.ops.aten.add.Tensor does.
 func TestByPosition(t *testing.T) {
-	x := &Ref{layout: tensor.Contiguous(3), dtype: tensor.Float32}
+	x := cells.NewRef(nil, tensor.Contiguous(3), tensor.Float32)
 	if _, err := Resolve("aten::add.Tensor", []any{x, x}, map[string]any{"alpha": 2}); err != nil {
 		t.Error(err)
 	}
@@ -179,7 +182,7 @@ func parseCall(t *testing.T, text string) *script.Call {
 	return p.Functions["__torch__.f"].Body[0].(*script.Return).Value.(*script.Call)
 }
 
-func plainValue(t *testing.T, vars map[string]*Ref, x script.Expr) any {
+func plainValue(t *testing.T, vars map[string]*cells.Ref, x script.Expr) any {
 	t.Helper()
 	switch x := x.(type) {
 	case *script.Name:

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -25,7 +27,7 @@ func BuildCall(ops *graph.Registry, name string, args map[string]any) (*graph.Gr
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range Refs(s.results) {
+	for i, r := range call.Refs(s.Results) {
 		if err := s.Output(fmt.Sprint(i), r); err != nil {
 			return nil, err
 		}
@@ -35,43 +37,43 @@ func BuildCall(ops *graph.Registry, name string, args map[string]any) (*graph.Gr
 
 // A single is a call by itself, built, with the memory of its arguments by name, and what that was before.
 type single struct {
-	*call
-	cells  map[string]*Cell
-	before map[string]Cell
+	*call.Call
+	cells  map[string]*cells.Cell
+	before map[string]cells.Cell
 }
 
 func buildSingle(ops *graph.Registry, name string, args map[string]any) (*single, error) {
 	t, ok := targets[name]
 	if !ok {
-		return nil, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
+		return nil, &cells.UnsupportedError{Missing: []cells.Missing{{Name: name, Uses: 1}}}
 	}
-	b := &Builder{Graph: &graph.Graph{}, Ops: ops}
-	s := &single{cells: make(map[string]*Cell), before: make(map[string]Cell)}
-	tensorOf := func(g Given) (*Ref, error) {
+	b := &cells.Builder{Graph: &graph.Graph{}, Ops: ops}
+	s := &single{cells: make(map[string]*cells.Cell), before: make(map[string]cells.Cell)}
+	tensorOf := func(g Given) (*cells.Ref, error) {
 		c, ok := s.cells[g.Name]
 		if !ok {
 			memory, err := b.Input(g.Name, g.DType, tensor.Shape{g.Elements})
 			if err != nil {
 				return nil, err
 			}
-			c = memory.cell
+			c = memory.Memory()
 			s.cells[g.Name], s.before[g.Name] = c, *c
 		}
-		return &Ref{cell: c, layout: g.Layout, dtype: g.DType}, nil
+		return cells.NewRef(c, g.Layout, g.DType), nil
 	}
-	c := &call{Builder: b, schema: t.schema, args: make(map[string]any)}
-	s.call = c
-	for _, p := range t.schema.params {
-		v, given := args[p.name]
+	c := &call.Call{Builder: b, Schema: t.schema, Args: make(map[string]any)}
+	s.Call = c
+	for _, p := range t.schema.Params {
+		v, given := args[p.Name]
 		switch v := v.(type) {
 		case Given:
 			r, err := tensorOf(v)
 			if err != nil {
 				return nil, err
 			}
-			c.args[p.name] = r
+			c.Args[p.Name] = r
 		case []Given:
-			refs := make([]*Ref, len(v))
+			refs := make([]*cells.Ref, len(v))
 			for i, g := range v {
 				if g.Name == "" { // the zero Given is None
 					continue
@@ -81,30 +83,16 @@ func buildSingle(ops *graph.Registry, name string, args map[string]any) (*single
 					return nil, err
 				}
 			}
-			c.args[p.name] = refs
+			c.Args[p.Name] = refs
 		default:
-			if !given && p.required && !strings.HasSuffix(p.typ, "?") && p.typ != "Device" { // not recorded, or None
-				return nil, fmt.Errorf("argument %s is missing", p.name)
+			if !given && p.Required && !strings.HasSuffix(p.Type, "?") && p.Type != "Device" { // not recorded, or None
+				return nil, fmt.Errorf("argument %s is missing", p.Name)
 			}
 			if !given {
-				v = p.value
+				v = p.Value
 			}
-			c.args[p.name] = v
+			c.Args[p.Name] = v
 		}
 	}
 	return s, t.run(c)
-}
-
-// Refs returns the tensors of results, those of lists one after another.
-func Refs(results []any) []*Ref {
-	var refs []*Ref
-	for _, r := range results {
-		switch r := r.(type) {
-		case *Ref:
-			refs = append(refs, r)
-		case []*Ref:
-			refs = append(refs, r...)
-		}
-	}
-	return refs
 }

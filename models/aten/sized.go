@@ -5,160 +5,163 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten/call"
+	"github.com/optimem/optimem/models/aten/cells"
+	"github.com/optimem/optimem/models/aten/views"
 	"github.com/optimem/optimem/tensor"
 )
 
 // sizedTargets are the ops whose results have sizes that depend on data. What bounds the size is the size of an operand.
-var sizedTargets = []atenOp{
-	op("aten::nonzero(Tensor self) -> Tensor", nonzero),
-	op("aten::argwhere(Tensor self) -> Tensor", nonzero),
-	{"aten::nonzero_numpy(Tensor self) -> Tensor[]", nonzeroLists},
-	{"aten::where(Tensor condition) -> Tensor[]", nonzeroLists},
-	op("aten::masked_select(Tensor self, Tensor mask) -> Tensor", func(c *call) (*Ref, error) {
-		r, mask := c.tensor("self"), c.tensor("mask")
-		if c.err != nil {
-			return nil, c.err
+var sizedTargets = []call.Overload{
+	call.One("aten::nonzero(Tensor self) -> Tensor", nonzero),
+	call.One("aten::argwhere(Tensor self) -> Tensor", nonzero),
+	call.Several("aten::nonzero_numpy(Tensor self) -> Tensor[]", nonzeroLists),
+	call.Several("aten::where(Tensor condition) -> Tensor[]", nonzeroLists),
+	call.One("aten::masked_select(Tensor self, Tensor mask) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
+		r, mask := c.Tensor("self"), c.Tensor("mask")
+		if c.Err != nil {
+			return nil, c.Err
 		}
-		both, err := c.broadcast(r, mask)
+		both, err := c.Broadcast(r, mask)
 		if err != nil {
 			return nil, err
 		}
 		if mask, err = c.Cast(both[1], tensor.Bool); err != nil {
 			return nil, err
 		}
-		if r, err = c.flat(both[0]); err != nil {
+		if r, err = c.Flat(both[0]); err != nil {
 			return nil, err
 		}
-		if mask, err = c.flat(mask); err != nil {
+		if mask, err = c.Flat(mask); err != nil {
 			return nil, err
 		}
-		return c.picked(r, mask, 0)
+		return c.Picked(r, mask, 0)
 	}),
-	{"aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False)" +
-		" -> (Tensor, Tensor, Tensor)", func(c *call) error { return c.unique(true, "") }},
-	{"aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None)" +
-		" -> (Tensor, Tensor, Tensor)", func(c *call) error { return c.unique(false, "dim") }},
-	{"aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False)" +
-		" -> (Tensor, Tensor, Tensor)", func(c *call) error { return c.unique(true, "dim") }},
-	op("aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor", binCount),
-	{"torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", suppress},
+	call.Several("aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False)"+
+		" -> (Tensor, Tensor, Tensor)", func(c *call.Call) error { return unique(c, true, "") }),
+	call.Several("aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None)"+
+		" -> (Tensor, Tensor, Tensor)", func(c *call.Call) error { return unique(c, false, "dim") }),
+	call.Several("aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False)"+
+		" -> (Tensor, Tensor, Tensor)", func(c *call.Call) error { return unique(c, true, "dim") }),
+	call.One("aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor", binCount),
+	call.Several("torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", suppress),
 }
 
 // nonzero gives the places of what is not zero, one to a row.
-func nonzero(c *call) (*Ref, error) {
-	r := c.tensor("self")
-	if c.err != nil {
-		return nil, c.err
+func nonzero(c *call.Call) (*cells.Ref, error) {
+	r := c.Tensor("self")
+	if c.Err != nil {
+		return nil, c.Err
 	}
-	return c.nonzero(r)
+	return nonzeroOf(c.Builder, r)
 }
 
-func (b *Builder) nonzero(r *Ref) (*Ref, error) {
-	if IsComplex(r.dtype) {
-		return nil, b.Unsupported("complex numbers that are not zero: %s", SizeOfData)
+func nonzeroOf(b *cells.Builder, r *cells.Ref) (*cells.Ref, error) {
+	if cells.IsComplex(r.DType()) {
+		return nil, b.Unsupported("complex numbers that are not zero: %s", cells.SizeOfData)
 	}
-	p, err := b.where(r)
+	p, err := b.Where(r)
 	if err != nil {
 		return nil, err
 	}
-	if r.rank() == 1 {
-		return p.of(b.unsqueeze(p.flat, 1), 0), nil
+	if r.Rank() == 1 {
+		return p.Of(b.Unsqueeze(p.Flat, 1), 0), nil
 	}
-	if r, err = b.filledBehind(r, 0); err != nil {
+	if r, err = b.FilledBehind(r, 0); err != nil {
 		return nil, err
 	}
-	list, err := b.Emit1("nonzero", graph.Attrs{"size": p.most, "fill": 0}, b.Read(r))
+	list, err := b.Emit1("nonzero", graph.Attrs{"size": p.Most, "fill": 0}, b.Read(r))
 	if err != nil {
 		return nil, err
 	}
-	return p.of(list, 0), nil
+	return p.Of(list, 0), nil
 }
 
 // nonzeroLists gives the same places as one list for each dimension. A scalar counts as a list of one.
-func nonzeroLists(c *call) error {
+func nonzeroLists(c *call.Call) error {
 	name := "self"
-	if !c.schema.has(name) {
+	if !c.Schema.Has(name) {
 		name = "condition"
 	}
-	r := c.tensor(name)
-	if c.err != nil {
-		return c.err
+	r := c.Tensor(name)
+	if c.Err != nil {
+		return c.Err
 	}
-	if r.rank() == 0 {
-		r = c.Builder.unsqueeze(r, 0)
+	if r.Rank() == 0 {
+		r = c.Builder.Unsqueeze(r, 0)
 	}
-	list, err := c.nonzero(r)
+	list, err := nonzeroOf(c.Builder, r)
 	if err != nil {
 		return err
 	}
-	lists := make([]*Ref, r.rank())
+	lists := make([]*cells.Ref, r.Rank())
 	for d := range lists {
-		lists[d] = list.counted.of(c.selectAt(bare(list), 1, d), 0)
+		lists[d] = list.Rows().Of(c.SelectAt(cells.Bare(list), 1, d), 0)
 	}
-	c.set(lists)
+	c.Set(lists)
 	return nil
 }
 
 // unique gives what differs from the one before, of a list in its order or sorted first; and with that, where asked for, which of
 // them each element is, and how often it is there.
-func (c *call) unique(sorted bool, along string) error {
-	r := c.tensor("self")
-	inverse, counts := c.bool("return_inverse"), c.bool("return_counts")
-	if c.err != nil {
-		return c.err
+func unique(c *call.Call, sorted bool, along string) error {
+	r := c.Tensor("self")
+	inverse, counts := c.Bool("return_inverse"), c.Bool("return_counts")
+	if c.Err != nil {
+		return c.Err
 	}
-	if along != "" && c.has(along) && r.rank() != 1 {
-		return c.Unsupported("of more than one dimension, along one: %s", SizeOfData)
+	if along != "" && c.Has(along) && r.Rank() != 1 {
+		return c.Unsupported("of more than one dimension, along one: %s", cells.SizeOfData)
 	}
-	if r.IsCounted() && r.rank() != 1 || IsComplex(r.dtype) {
-		return c.Unsupported("%s", SizeOfData)
+	if r.IsCounted() && r.Rank() != 1 || cells.IsComplex(r.DType()) {
+		return c.Unsupported("%s", cells.SizeOfData)
 	}
-	list, err := c.flat(bare(r))
+	list, err := c.Flat(cells.Bare(r))
 	if err != nil {
 		return err
 	}
-	n := list.shape()[0]
+	n := list.Shape()[0]
 	total, err := c.Scalar(n, tensor.Int64)
 	if err != nil {
 		return err
 	}
 	if r.IsCounted() {
-		list, total = r.counted.of(list, 0), r.counted.value
+		list, total = r.Rows().Of(list, 0), r.Rows().Value
 	}
-	var order *Ref
+	var order *cells.Ref
 	if sorted {
-		list, order, err = c.inOrder(list)
+		list, order, err = inOrder(c, list)
 		if err != nil {
 			return err
 		}
 	}
-	first, err := c.firsts(list)
+	first, err := firsts(c, list)
 	if err != nil {
 		return err
 	}
-	values, err := c.picked(list, first, 0)
+	values, err := c.Picked(list, first, 0)
 	if err != nil {
 		return err
 	}
-	c.set(values, nil, nil)
+	c.Set(values, nil, nil)
 	if inverse {
-		if c.results[1], err = c.inverseOf(first, order, r); err != nil {
+		if c.Results[1], err = inverseOf(c, first, order, r); err != nil {
 			return err
 		}
 	}
 	if counts {
-		c.results[2], err = c.lengths(first, total)
+		c.Results[2], err = lengths(c, first, total)
 	}
 	return err
 }
 
 // inOrder returns a list sorted, the rows that count first, and from where each came.
-func (c *call) inOrder(list *Ref) (sorted, order *Ref, err error) {
-	whole, err := c.sortedLast(list, false)
+func inOrder(c *call.Call, list *cells.Ref) (sorted, order *cells.Ref, err error) {
+	whole, err := sortedLast(c, list, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	if list.dtype == tensor.Bool { // which have an order, too
+	if list.DType() == tensor.Bool { // which have an order, too
 		if whole, err = c.Cast(whole, tensor.UInt8); err != nil {
 			return nil, nil, err
 		}
@@ -167,112 +170,112 @@ func (c *call) inOrder(list *Ref) (sorted, order *Ref, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if sorted, err = c.Cast(refs[0], list.dtype); err != nil {
+	if sorted, err = c.Cast(refs[0], list.DType()); err != nil {
 		return nil, nil, err
 	}
 	if list.IsCounted() {
-		sorted = list.counted.of(sorted, 0)
+		sorted = list.Rows().Of(sorted, 0)
 	}
 	return sorted, refs[1], nil
 }
 
 // firsts returns where an element of a list is the first, or differs from the one before.
-func (c *call) firsts(list *Ref) (*Ref, error) {
-	n, whole := list.shape()[0], bare(list)
-	first, err := c.full(true, tensor.Bool, tensor.Shape{min(n, 1)})
+func firsts(c *call.Call, list *cells.Ref) (*cells.Ref, error) {
+	n, whole := list.Shape()[0], cells.Bare(list)
+	first, err := c.Full(true, tensor.Bool, tensor.Shape{min(n, 1)})
 	if err != nil {
 		return nil, err
 	}
 	if n > 1 {
-		differs, err := c.apply("ne", nil, c.slice(whole, 0, 1, n, 1), c.slice(whole, 0, 0, n-1, 1))
+		differs, err := c.Apply("ne", nil, c.Slice(whole, 0, 1, n, 1), c.Slice(whole, 0, 0, n-1, 1))
 		if err != nil {
 			return nil, err
 		}
-		if first, err = c.cat([]*Ref{first, differs}, 0); err != nil {
+		if first, err = c.Cat([]*cells.Ref{first, differs}, 0); err != nil {
 			return nil, err
 		}
 	}
 	if list.IsCounted() {
-		first = list.counted.of(first, 0)
+		first = list.Rows().Of(first, 0)
 	}
 	return first, nil
 }
 
 // inverseOf returns how many firsts there are up to each element, in the shape of r; order says where each came from, nil for in
 // its place.
-func (c *call) inverseOf(first, order, r *Ref) (*Ref, error) {
-	up, err := c.Cast(bare(first), tensor.Int64)
+func inverseOf(c *call.Call, first, order, r *cells.Ref) (*cells.Ref, error) {
+	up, err := c.Cast(cells.Bare(first), tensor.Int64)
 	if err != nil {
 		return nil, err
 	}
 	if up, err = c.Emit1("cumsum", graph.Attrs{"dim": 0}, c.Read(up)); err != nil {
 		return nil, err
 	}
-	if up, err = c.combine("sub", nil, up, 1); err != nil {
+	if up, err = c.Combine("sub", nil, up, 1); err != nil {
 		return nil, err
 	}
 	if order != nil {
-		if up, err = c.scatter(up, 0, order, up, "", true); err != nil {
+		if up, err = views.Scatter(c, up, 0, order, up, "", true); err != nil {
 			return nil, err
 		}
 	}
-	if up, err = c.Reshape(up, r.shape()); err != nil || !r.IsCounted() {
+	if up, err = c.Reshape(up, r.Shape()); err != nil || !r.IsCounted() {
 		return up, err
 	}
-	return r.counted.of(up, 0), nil
+	return r.Rows().Of(up, 0), nil
 }
 
 // lengths returns how far it is from each first to the next, and to the end from the last.
-func (c *call) lengths(first, total *Ref) (*Ref, error) {
-	p, err := c.where(first)
-	if err != nil || p.most == 0 {
-		return p.flat, err
+func lengths(c *call.Call, first, total *cells.Ref) (*cells.Ref, error) {
+	p, err := c.Where(first)
+	if err != nil || p.Most == 0 {
+		return p.Flat, err
 	}
-	zero, err := c.full(0, tensor.Int64, tensor.Shape{1})
+	zero, err := c.Full(0, tensor.Int64, tensor.Shape{1})
 	if err != nil {
 		return nil, err
 	}
-	next, err := c.cat([]*Ref{c.slice(p.flat, 0, 1, p.most, 1), zero}, 0)
+	next, err := c.Cat([]*cells.Ref{c.Slice(p.Flat, 0, 1, p.Most, 1), zero}, 0)
 	if err != nil {
 		return nil, err
 	}
-	behind, err := c.combine("sub", nil, p.value, 1)
+	behind, err := c.Combine("sub", nil, p.Value, 1)
 	if err != nil {
 		return nil, err
 	}
-	within, err := c.among(&Count{value: behind, most: p.most}, p.most)
+	within, err := c.Among(&cells.Count{Value: behind, Most: p.Most}, p.Most)
 	if err != nil {
 		return nil, err
 	}
-	if next, err = c.choose(within, tensor.Int64, next, total); err != nil {
+	if next, err = c.Choose(within, tensor.Int64, next, total); err != nil {
 		return nil, err
 	}
-	lengths, err := c.combine("sub", nil, next, p.flat)
+	lengths, err := c.Combine("sub", nil, next, p.Flat)
 	if err != nil {
 		return nil, err
 	}
-	return p.of(lengths, 0), nil
+	return p.Of(lengths, 0), nil
 }
 
 // binCount counts how often each number is there, or adds the weights where it is. Nothing but the program bounds how large the
 // numbers are: one beyond fails while running.
-func binCount(c *call) (*Ref, error) {
-	r, weights, least := c.tensor("self"), c.optTensor("weights"), c.int("minlength")
-	if c.err != nil {
-		return nil, c.err
+func binCount(c *call.Call) (*cells.Ref, error) {
+	r, weights, least := c.Tensor("self"), c.OptTensor("weights"), c.Int("minlength")
+	if c.Err != nil {
+		return nil, c.Err
 	}
-	if r.rank() != 1 || !isIntegral(r.dtype) || least < 0 ||
-		weights != nil && !slices.Equal(weights.shape(), r.shape()) {
-		return nil, fmt.Errorf("bincount of %v %v with at least %d", r.dtype, r.shape(), least)
+	if r.Rank() != 1 || !cells.IsIntegral(r.DType()) || least < 0 ||
+		weights != nil && !slices.Equal(weights.Shape(), r.Shape()) {
+		return nil, fmt.Errorf("bincount of %v %v with at least %d", r.DType(), r.Shape(), least)
 	}
 	if c.Most == 0 {
-		return nil, &UnsupportedError{
+		return nil, &cells.UnsupportedError{
 			What: "the size of its result depends on data, and nothing bounds it",
 			Hint: "export it with torch._check(result.shape[0] <= N), or use torch.zeros(N).scatter_add_",
 		}
 	}
 	d := tensor.DType(tensor.Int64)
-	if weights != nil && weights.dtype == tensor.Float32 {
+	if weights != nil && weights.DType() == tensor.Float32 {
 		d = tensor.Float32
 	} else if weights != nil {
 		d = tensor.Float64
@@ -281,56 +284,56 @@ func binCount(c *call) (*Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	one, err := c.full(1, d, r.shape())
+	one, err := c.Full(1, d, r.Shape())
 	if weights != nil {
 		one, err = c.Cast(weights, d)
 	}
 	if err != nil {
 		return nil, err
 	}
-	zeros, err := c.full(0, d, tensor.Shape{c.Most})
+	zeros, err := c.Full(0, d, tensor.Shape{c.Most})
 	if err != nil {
 		return nil, err
 	}
-	out, err := c.scatter(zeros, 0, index, one, "sum", true)
+	out, err := views.Scatter(c, zeros, 0, index, one, "sum", true)
 	if err != nil {
 		return nil, err
 	}
 	size, err := c.Scalar(least, tensor.Int64)
-	if err == nil && r.shape()[0] > 0 {
-		var largest *Ref
-		if largest, err = c.fold("amax", index, []int{0}, false, nil); err != nil {
+	if err == nil && r.Shape()[0] > 0 {
+		var largest *cells.Ref
+		if largest, err = c.Fold("amax", index, []int{0}, false, nil); err != nil {
 			return nil, err
 		}
-		if largest, err = c.combine("add", nil, largest, 1); err != nil {
+		if largest, err = c.Combine("add", nil, largest, 1); err != nil {
 			return nil, err
 		}
-		size, err = c.combine("maximum", nil, largest, size)
+		size, err = c.Combine("maximum", nil, largest, size)
 	}
-	return (&Count{value: size, most: c.Most}).of(out, 0), err
+	return (&cells.Count{Value: size, Most: c.Most}).Of(out, 0), err
 }
 
 // suppress is torchvision's nms: as many boxes may stay as there are.
-func suppress(c *call) error {
-	boxes, scores, threshold := c.tensor("dets"), c.tensor("scores"), c.float("iou_threshold")
-	if c.err != nil {
-		return c.err
+func suppress(c *call.Call) error {
+	boxes, scores, threshold := c.Tensor("dets"), c.Tensor("scores"), c.Float("iou_threshold")
+	if c.Err != nil {
+		return c.Err
 	}
-	in := []graph.Operand{c.Read(bare(boxes)), c.Read(bare(scores))}
+	in := []graph.Operand{c.Read(cells.Bare(boxes)), c.Read(cells.Bare(scores))}
 	if boxes.IsCounted() || scores.IsCounted() {
-		k, alike := countOf([]*Ref{boxes, scores})
-		if !alike || k.dim != 0 {
-			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+		k, alike := countOf([]*cells.Ref{boxes, scores})
+		if !alike || k.Dim != 0 {
+			return c.Unsupported("of rows that are counted by themselves: %s", cells.SizeOfData)
 		}
-		in = append(in, c.Read(k.value))
+		in = append(in, c.Read(k.Value))
 	}
 	refs, err := c.Emit("nms", graph.Attrs{"threshold": threshold}, in...)
 	if err != nil {
 		return err
 	}
-	stay := &Count{value: refs[1], most: boxes.shape()[0]}
+	stay := &cells.Count{Value: refs[1], Most: boxes.Shape()[0]}
 	if boxes.IsCounted() {
-		stay.within = boxes.counted.Count
+		stay.Within = boxes.Rows().Count
 	}
-	return c.giveRef(stay.of(refs[0], 0), nil)
+	return c.GiveRef(stay.Of(refs[0], 0), nil)
 }

@@ -77,7 +77,8 @@ func (a *Adapter) Stretch(f func(Stretched) bool) {
 			continue
 		}
 		weight, factors := layers.Join(path, "weight"), TensorName(a.Name, path+".lora_stretch")
-		s := Stretched{path, cmp.Or(a.params[weight], weight), c.down, c.up, c.strength, c.scale, c.kind == turned, factors}
+		s := Stretched{path, cmp.Or(a.params[weight], weight), c.down, c.up, c.strength, c.scale,
+			c.kind == turned, factors}
 		if f(s) {
 			c.stretch = factors
 		}
@@ -116,7 +117,8 @@ func Read(name string, config []byte, dict layers.StateDict, a *layers.Architect
 	r := &reader{
 		config: c, tree: treeOf(a), found: make(map[string]layers.Entry),
 		adapter: &Adapter{
-			Name: name, changes: make(map[string]*change), params: make(map[string]string), owners: make(map[string]bool),
+			Name: name, changes: make(map[string]*change), params: make(map[string]string),
+			owners: make(map[string]bool),
 		},
 	}
 	r.compare(dict)

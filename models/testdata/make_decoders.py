@@ -54,8 +54,15 @@ MPT = renamed(GPT, hidden_size="d_model", num_hidden_layers="n_layers", num_atte
               max_position_embeddings="max_seq_len", intermediate_size=None)
 FALCON = renamed(GPT, intermediate_size="ffn_hidden_size")
 EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+LOOKING = dict(hidden_size=8, intermediate_size=8, depth=1, num_heads=2, patch_size=4, spatial_merge_size=2, out_hidden_size=32)
+ROUTED = dict(n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, n_group=3, topk_group=2,
+              routed_scaling_factor=1.5)
 FOUR = {"num_hidden_layers": 4}
 LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+MIXED = ["sliding_attention", "full_attention"] * 2
+GEMMA3N = dict(head_dim=8, layer_types=MIXED, hidden_size_per_layer_input=8, vocab_size_per_layer_input=80, laurel_rank=8,
+               altup_num_inputs=3)
+GEMMA4 = dict(head_dim=8, global_head_dim=16, layer_types=MIXED)
 SHORT, LONG = [1.0, 1.1, 1.3, 1.6], [1.5, 2.5, 4.0, 6.0]
 
 # Families, each with what its configurations may ask for.
@@ -65,12 +72,46 @@ MODELS = [
         "head_dim": 16, "attention_bias": True, "final_logit_softcapping": 5.0, "layer_types": ["sliding_attention", "full_attention"] * 2,
         "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
                             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}),
+    ("gemma3n", "Gemma3nForCausalLM", TEXT | WINDOW | FOUR | GEMMA3N | {
+        "num_kv_shared_layers": 2, "activation_sparsity_pattern": [0.9, 0.0, 0.5, 0.0], "intermediate_size": [48, 40, 48, 56]}),
+    ("gemma3n_alone", "Gemma3nForCausalLM", TEXT | WINDOW | {"num_hidden_layers": 2} | GEMMA3N | {
+        "layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 0, "altup_correct_scale": False,
+        "altup_active_idx": 1, "vocab_size_per_layer_input": V, "final_logit_softcapping": 5.0}),
+    ("gemma4", "Gemma4ForCausalLM", TEXT | WINDOW | FOUR | GEMMA4 | {
+        "num_kv_shared_layers": 2, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": V, "final_logit_softcapping": 5.0}),
+    ("gemma4_experts", "Gemma4ForCausalLM", TEXT | WINDOW | {"num_hidden_layers": 2} | GEMMA4 | {
+        "layer_types": ["sliding_attention", "full_attention"], "hidden_size_per_layer_input": 0, "enable_moe_block": True,
+        "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 24, "attention_bias": True}),
     ("smollm3", "SmolLM3ForCausalLM", TEXT | FOUR),
     ("smollm3_listed", "SmolLM3ForCausalLM", TEXT | WINDOW | {"no_rope_layers": [0, 1, 0], "use_sliding_window": True, "mlp_bias": True}),
     ("ministral", "MinistralForCausalLM", TEXT | WINDOW | {"head_dim": 8, "layer_types": ["full_attention", "sliding_attention", "sliding_attention"]}),
     ("ministral3", "Ministral3ForCausalLM", TEXT | {"head_dim": 16, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}}),
+    ("minimax_m2", "MiniMaxM2ForCausalLM", TEXT | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 4}),
+    ("dots1", "Dots1ForCausalLM", TEXT | WINDOW | {
+        "head_dim": 8, "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "n_shared_experts": 2, "n_group": 3,
+        "topk_group": 2, "first_k_dense_replace": 1, "max_window_layers": 2, "routed_scaling_factor": 1.5, "norm_topk_prob": True}),
+    ("phimoe", "PhimoeForCausalLM", TEXT | {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "router_jitter_noise": 0.2, "attention_bias": True, "lm_head_bias": True}),
+    ("phimoe_longrope", "PhimoeForCausalLM", TEXT | {
+        "num_hidden_layers": 1, "num_local_experts": 4, "num_experts_per_tok": 2, "router_jitter_noise": 0.2, "sliding_window": 12} | rope(
+            "longrope", short_factor=SHORT, long_factor=LONG, original_max_position_embeddings=32, short_mscale=1.2, long_mscale=1.2)),
+    ("flex_olmo", "FlexOlmoForCausalLM", TEXT | {"num_experts": 4, "num_experts_per_tok": 2}),
+    ("granitemoeshared", "GraniteMoeSharedForCausalLM", TEXT | {
+        "num_local_experts": 4, "embedding_multiplier": 6.0, "logits_scaling": 0.7, "residual_multiplier": 0.5,
+        "attention_multiplier": 0.2, "shared_intermediate_size": 24}),
+    ("solar_open", "SolarOpenForCausalLM", {k: v for k, v in TEXT.items() if k != "intermediate_size"} | ROUTED | {
+        "head_dim": 8, "attention_bias": True}),
+    ("exaone_moe", "ExaoneMoeForCausalLM", TEXT | WINDOW | FOUR | {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
+    ("glm4_moe_lite", "Glm4MoeLiteForCausalLM", TEXT | ROUTED | {
+        "num_key_value_heads": 4, "kv_lora_rank": 24, "q_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
+        "mlp_layer_types": ["sparse", "dense", "sparse"]}),
+    ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", TEXT | {"head_dim": 8, "num_experts": 4, "moe_topk": 2} | rope(
+        "dynamic", alpha=1000.0, factor=1.0)),
+    ("vaultgemma", "VaultGemmaForCausalLM", TEXT | WINDOW | {"head_dim": 16, "query_pre_attn_scalar": 16}),
     ("olmo", "OlmoForCausalLM", TEXT),
     ("olmo_clipped", "OlmoForCausalLM", TEXT | {"clip_qkv": 0.5, "tie_word_embeddings": True}),
     ("olmo2", "Olmo2ForCausalLM", TEXT),
@@ -134,12 +175,28 @@ MODELS = [
     ("ministral3_pictures", "Mistral3ForConditionalGeneration", {
         "text_config": TEXT | {"model_type": "ministral3", "num_hidden_layers": 2, "head_dim": 16},
         "vision_config": EYES | {"model_type": "pixtral"}}),
+    ("qwen2_5_vl_pictures", "Qwen2_5_VLForConditionalGeneration", {
+        "text_config": TEXT | {"num_hidden_layers": 2, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}},
+        "vision_config": LOOKING | {"fullatt_block_indexes": [0], "window_size": 8}}),
+    ("qwen3_vl_pictures", "Qwen3VLForConditionalGeneration", {
+        "text_config": TEXT | {"num_hidden_layers": 2, "head_dim": 8, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}},
+        "vision_config": LOOKING | {"deepstack_visual_indexes": [0], "num_position_embeddings": 4}}),
+    ("qwen3_vl_moe_pictures", "Qwen3VLMoeForConditionalGeneration", {
+        "text_config": TEXT | {"num_hidden_layers": 2, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+                               "moe_intermediate_size": 24, "rope_parameters": {
+                                   "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}},
+        "vision_config": LOOKING | {"deepstack_visual_indexes": [0], "num_position_embeddings": 4}}),
     ("llava_pictures", "LlavaForConditionalGeneration", {
         "text_config": TEXT | {"model_type": "llama", "num_hidden_layers": 2},
         "vision_config": EYES | {"model_type": "clip_vision_model"}}),
 ]
-SEEING = ("Gemma3", "Qwen3_5", "Qwen3_5Moe")  # whose models see, too
+SEEING = ("Gemma3", "Gemma3n", "Gemma4", "Qwen3_5", "Qwen3_5Moe")  # whose models see, too
 PROMPTS, WRITTEN, ROWS, COLUMNS = (7, 61), 72, (0, 30, 60), 40
+
+
+COMPUTED = (".masked_bias", ".attn.bias", ".slope_rate", "_decay")  # what checkpoints may hold and constructors compute
 
 
 def weight_rule(name, shape):
@@ -168,7 +225,7 @@ def stored(model):
     """The state dict as a checkpoint has it."""
     names, seen = {}, set()
     for name, x in model.state_dict().items():
-        if x.data_ptr() not in seen and not name.endswith((".masked_bias", ".attn.bias")):
+        if x.data_ptr() not in seen and not name.endswith(COMPUTED):
             names[name] = list(x.shape)
         seen.add(x.data_ptr())
     return names
@@ -231,21 +288,24 @@ def defaults():
             continue
         for head in ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"):
             of = getattr(T, base + ("TextModel" if head == "Model" and base in SEEING else head), None)
-            if of is None or of.config_class.model_type in ("gemma3", "qwen3_5", "qwen3_5_moe"):
+            if of is None or base in ("Dots1", "HunYuanMoEV1") or of.config_class.model_type in ("gemma3", "qwen3_5", "qwen3_5_moe"):
                 continue
             if of.config_class.model_type in ("falcon", "bloom", "mpt", "gptj", "gpt_neox") and head in (
                     "ForTokenClassification", "ForQuestionAnswering"):
                 continue  # not known
             with torch.device("meta"):
                 config = of.config_class()
-                if getattr(config, "head_dim", 1) is None:
+                if vars(config).get("head_dim", 1) is None:
                     config.head_dim = config.hidden_size // config.num_attention_heads
-                if getattr(config, "num_key_value_heads", 1) is None:
+                if vars(config).get("num_key_value_heads", 1) is None:
                     config.num_key_value_heads = config.num_attention_heads
+                if config.model_type == "lfm2_moe":  # which has no default
+                    config.layer_types = ["full_attention"] * config.num_hidden_layers
                 model = of(config)
-            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
+            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items()
+                           if not k.endswith(COMPUTED[2:]))
             digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
-            name = of.__name__ if base.startswith("Qwen") else base + head
+            name = of.__name__ if base.startswith(("Qwen", "Gemma3n", "Gemma4")) else base + head
             found.setdefault(config.model_type, {})[name] = [len(lines), digest]
     with open(DEFAULTS, "w") as f:
         f.write(json.dumps(found, sort_keys=True).replace("}, ", "},\n ") + "\n")

@@ -32,6 +32,8 @@ def raw_tensor(seed, name, shape, kind):
     n = int(np.prod(shape))
     if kind == Q.F32:
         b = np.frombuffer(bytes(pseudo_random(seed, n)), dtype=np.uint8).astype(np.float32)
+        if name.endswith("ssm_a"):
+            return (-b / 512 - 0.75).astype("<f4").tobytes()
         return ((b - 128) / 1024 if name.endswith("bias") else b / 512 + 0.75).astype("<f4").tobytes()
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     data = pseudo_random(seed, n // elements * size)
@@ -180,6 +182,182 @@ record("mixtral", "llama", of(T.MixtralConfig, T.MixtralForCausalLM, tie_word_em
 record("qwen3 moe", "qwen3moe", of(T.Qwen3MoeConfig, T.Qwen3MoeForCausalLM, head_dim=16, tie_word_embeddings=False, num_experts=4,
        num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, experts_implementation="eager"),
        KEYS | experts | {"attention.key_length": 16, "attention.value_length": 16, "expert_feed_forward_length": 32})
+
+
+
+# Models whose layers keep states, and Gemma 3n: what the converter changes is in `laid_out`, what it calls modules in NAMES, of
+# which the first that fits is taken.
+SELECTIVE = [("dt_layernorm", "ssm_dt_norm"), ("b_layernorm", "ssm_b_norm"), ("c_layernorm", "ssm_c_norm"), ("in_proj", "ssm_in"),
+             ("conv1d", "ssm_conv1d"), ("x_proj", "ssm_x"), ("dt_proj", "ssm_dt"), ("dt_bias", "ssm_dt.bias"), ("A_log", "ssm_a"),
+             ("D", "ssm_d"), ("out_proj", "ssm_out"), ("norm", "ssm_norm")]
+ATTENTION = [("q_proj", "attn_q"), ("k_proj", "attn_k"), ("v_proj", "attn_v"), ("o_proj", "attn_output")]
+GATED = [("gate_proj", "ffn_gate"), ("up_proj", "ffn_up"), ("down_proj", "ffn_down")]
+at = lambda place, pairs: [(place + k, v) for k, v in pairs]  # noqa: E731
+EXPERTS = [("experts.gate_proj", "ffn_gate_exps.weight"), ("experts.up_proj", "ffn_up_exps.weight"),
+           ("experts.down_proj", "ffn_down_exps.weight")]
+LFM2 = [("operator_norm", "attn_norm"), ("ffn_norm", "ffn_norm"), ("conv.conv", "shortconv.conv"), ("conv.in_proj", "shortconv.in_proj"),
+        ("conv.out_proj", "shortconv.out_proj"), ("self_attn.out_proj", "attn_output"), ("self_attn.q_layernorm", "attn_q_norm"),
+        ("self_attn.k_layernorm", "attn_k_norm"), ("feed_forward.expert_bias", "exp_probs_b.bias"), ("feed_forward.gate.", "ffn_gate_inp.")
+        ] + at("feed_forward.", EXPERTS) + at("self_attn.", ATTENTION) + [
+            ("feed_forward.w1", "ffn_gate"), ("feed_forward.w3", "ffn_up"), ("feed_forward.w2", "ffn_down")]
+BOTH = [("input_layernorm", "attn_norm"), ("pre_ff_layernorm", "ffn_norm"), ("feed_forward.router.", "ffn_gate_inp.")] + at(
+    "feed_forward.", EXPERTS + GATED) + at("self_attn.", ATTENTION) + at("mamba.", SELECTIVE)
+NAMES = {
+    "mamba": at("mixer.", SELECTIVE) + [("norm", "attn_norm")], "mamba2": at("mixer.", SELECTIVE) + [("norm", "attn_norm")],
+    "lfm2": LFM2, "lfm2moe": LFM2, "jamba": BOTH, "falcon-h1": BOTH,
+    "granitehybrid": [("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm"),
+                      ("block_sparse_moe.router.", "ffn_gate_inp.")] + at("block_sparse_moe.", EXPERTS) + at("self_attn.", ATTENTION) + at(
+                          "mamba.", SELECTIVE),
+    "nemotron_h": at("mixer.", ATTENTION + GATED + SELECTIVE) + [("norm", "attn_norm")],
+    "gemma3n": [("altup.correction_coefs", "altup_correct_coef"), ("altup.correct_output_scale", "altup_correct_scale.weight"),
+                ("altup.prediction_coefs", "altup_predict_coef"), ("altup.router_norm", "altup_router_norm"),
+                ("altup.modality_router", "altup_router"), ("laurel.linear_left", "laurel_l"), ("laurel.linear_right", "laurel_r"),
+                ("laurel.post_laurel_norm", "laurel_post_norm"), ("per_layer_input_gate", "inp_gate"),
+                ("post_per_layer_input_norm", "post_norm"), ("per_layer_projection", "proj"), ("self_attn.q_norm", "attn_q_norm"),
+                ("self_attn.k_norm", "attn_k_norm"), ("input_layernorm", "attn_norm"), ("post_attention_layernorm", "post_attention_norm"),
+                ("pre_feedforward_layernorm", "ffn_norm"), ("post_feedforward_layernorm", "post_ffw_norm")
+                ] + at("self_attn.", ATTENTION) + at("mlp.", GATED),
+}
+OUTSIDE = [("embed_tokens_per_layer", "per_layer_token_embd"), ("per_layer_model_projection", "per_layer_model_proj"),
+           ("per_layer_projection_norm", "per_layer_proj_norm"), ("altup_projections", "altup_proj"),
+           ("altup_unembed_projections", "altup_unembd_proj"), ("embedding_norm", "token_embd_norm"), ("embed_tokens", "token_embd"),
+           ("embeddings", "token_embd"), ("norm_f", "output_norm"), ("final_layernorm", "output_norm"), ("norm", "output_norm"),
+           ("lm_head", "output")]
+
+
+def file_name(arch, hf):
+    hf = hf.removeprefix("model.").removeprefix("backbone.")
+    pairs, before = OUTSIDE, ""
+    if hf.startswith("layers."):
+        _, i, hf = hf.split(".", 2)
+        pairs, before = NAMES[arch], f"blk.{i}."
+    key, value = next((k, v) for k, v in pairs if hf.startswith(k))
+    return before + value + hf[len(key):]
+
+
+def laid_out(name, shape, groups):
+    """The shape that a tensor has in the file."""
+    if "ssm_conv1d.weight" in name or "shortconv.conv" in name:
+        return [shape[0], shape[2]]
+    if name.endswith(("ssm_a", "ssm_d")) and len(shape) == 1 and groups:
+        return [shape[0], 1]
+    return [groups, shape[0] // groups] if "ssm_norm" in name else shape
+
+
+def tensors_of(model, arch):
+    """Names in the file, each with those of the model that it has, and how to take it apart."""
+    experts_apart = {"gate_up_proj": ("gate_proj", "up_proj")}
+    for hf, x in model.state_dict().items():
+        shape, last = list(x.shape), hf.rsplit(".", 1)[1]
+        if hf == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        if "altup_projections." in hf or "altup_unembed_projections." in hf:
+            if ".0." in hf:
+                stem = hf.split(".0.")[0]
+                yield file_name(arch, stem + ".weight"), [3] + shape, lambda x, stem=stem: {f"{stem}.{i}.weight": x[i] for i in range(3)}
+        elif ".experts." in hf:
+            made = {}
+            for part in experts_apart.get(last, (last,)):
+                name = hf.rsplit(".", 1)[0] + "." + part
+                half = [shape[0], shape[1] // len(experts_apart.get(last, (1,))), shape[2]]
+
+                def back(x, part=part, made=made, hf=hf, many=len(experts_apart.get(last, (1,)))):
+                    made[part] = x
+                    return {hf: np.concatenate(list(made.values()), 1)} if len(made) == many else {}
+                yield file_name(arch, name), half, back
+        elif "shared_mlp." in hf:
+            i, tail = hf.split(".")[2], "_shexp" if model.config.num_local_experts else ""
+            if "output_linear" in hf:
+                yield f"blk.{i}.ffn_down{tail}.weight", shape, lambda x, hf=hf: {hf: x}
+            else:
+                made = {}
+                for part in ("gate", "up"):
+                    def join(x, part=part, made=made, hf=hf):
+                        made[part] = x
+                        return {hf: np.concatenate(list(made.values()), 0)} if len(made) == 2 else {}
+                    yield f"blk.{i}.ffn_{part}{tail}.weight", [shape[0] // 2, shape[1]], join
+        elif last == "A_log":
+            yield file_name(arch, hf), shape, lambda x, hf=hf: {hf: np.log(-x)}
+        else:
+            yield file_name(arch, hf), shape, lambda x, hf=hf: {hf: x}
+
+
+def hybrid(case, arch, model_class, keys, groups=0, **fields):
+    fields = {k: v for k, v in (SIZES | {"rms_norm_eps": float(np.float32(1e-5)), "rope_theta": 5000.0} | fields).items() if v is not None}
+    config = model_class.config_class(**fields)
+    config._attn_implementation = "eager"
+    model = model_class(config).eval()
+    tensors, state = [], {}
+    for name, shape, back in tensors_of(model, arch):
+        laid = laid_out(name, shape, groups)
+        plain = len(laid) == 1 or laid[-1] % 32 or "ssm_norm" in name
+        kind = Q.F32 if plain else Q.Q8_0
+        x = numbers(raw_tensor(len(tensors), name, laid, kind), laid, kind)
+        for hf, y in back(x.reshape(shape)).items():
+            state[hf] = torch.from_numpy(np.ascontiguousarray(y))
+        tensors.append([name, laid, int(kind)])
+    missing = model.load_state_dict(state, strict=False)
+    assert not missing.unexpected_keys and all(k == "lm_head.weight" for k in missing.missing_keys), missing
+    model.tie_weights()
+    with torch.no_grad():
+        logits = model(torch.tensor([IDS]), use_cache=False).logits[0]
+    assert torch.isfinite(logits).all()
+    CASES.append({
+        "name": case, "keys": {"general.architecture": arch} | {f"{arch}.{k}": v for k, v in keys.items()}, "tensors": tensors, "extra": {},
+        "logits": [[float("%.6g" % x) for x in row[:6]] for row in (logits[0], logits[4], logits[-1])]})
+    print(case, float(logits.std()))
+
+
+SSM = {"ssm.conv_kernel": 4, "ssm.inner_size": 64, "ssm.state_size": 8}
+ALONE = {k: v for k, v in KEYS.items() if k not in ("attention.head_count_kv", "rope.freq_base")} | {
+    "feed_forward_length": 0, "attention.head_count": 0} | SSM
+EPS = float(np.float32(1e-5))
+MAMBA = dict(state_size=8, layer_norm_epsilon=EPS, tie_word_embeddings=True, num_attention_heads=None, num_key_value_heads=None,
+             intermediate_size=None, rope_theta=None, rms_norm_eps=None, max_position_embeddings=None, pad_token_id=0)
+hybrid("mamba", "mamba", T.MambaForCausalLM, ALONE | {"ssm.time_step_rank": 2, "ssm.dt_b_c_rms": False}, **MAMBA)
+hybrid("falcon mamba", "mamba", T.FalconMambaForCausalLM, ALONE | {"ssm.time_step_rank": 2, "ssm.dt_b_c_rms": True},
+       **(MAMBA | {"mixer_rms_eps": 1e-6}))
+hybrid("mamba2", "mamba2", T.Mamba2ForCausalLM, ALONE | {"ssm.time_step_rank": 4, "ssm.group_count": 2}, 2,
+       **(MAMBA | {"num_heads": 4, "head_dim": 16, "n_groups": 2, "chunk_size": 4, "tie_word_embeddings": False}))
+DUAL = dict(mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=4, mamba_n_heads=4, mamba_n_groups=2)
+DUALS = SSM | {"ssm.time_step_rank": 4, "ssm.group_count": 2}
+hybrid("falcon h1", "falcon-h1", T.FalconH1ForCausalLM, KEYS | DUALS | {"attention.key_length": 8, "attention.value_length": 8}, 2,
+       **DUAL, mamba_d_ssm=64, tie_word_embeddings=False, head_dim=8)
+CONV = ["conv", "full_attention", "conv", "conv"]
+hybrid("lfm2", "lfm2", T.Lfm2ForCausalLM, KEYS | {
+    "block_count": 4, "attention.head_count_kv": [0, 2, 0, 0], "shortconv.l_cache": 3}, num_hidden_layers=4, layer_types=CONV,
+    norm_eps=EPS, block_auto_adjust_ff_dim=False, rms_norm_eps=None, tie_word_embeddings=True)
+MIXED = {"expert_count": 4, "expert_used_count": 2}
+hybrid("lfm2 moe", "lfm2moe", T.Lfm2MoeForCausalLM, KEYS | MIXED | {
+    "block_count": 4, "attention.head_count_kv": [0, 2, 0, 0], "shortconv.l_cache": 3, "leading_dense_block_count": 1,
+    "expert_feed_forward_length": 32}, num_hidden_layers=4, layer_types=CONV, norm_eps=EPS, rms_norm_eps=None, num_experts=4,
+    num_experts_per_tok=2, moe_intermediate_size=32, num_dense_layers=1, tie_word_embeddings=True)
+hybrid("jamba", "jamba", T.JambaForCausalLM, KEYS | SSM | MIXED | {
+    "block_count": 4, "attention.head_count_kv": [0, 2, 0, 0], "ssm.time_step_rank": 2}, num_hidden_layers=4, num_experts=4,
+    num_experts_per_tok=2, mamba_d_state=8, mamba_dt_rank=2, attn_layer_period=4, attn_layer_offset=1, rope_theta=None,
+    tie_word_embeddings=False)
+SCALES = {"attention.scale": 0.125, "embedding_scale": 6.0, "residual_scale": 0.25, "logit_scale": 4.0}
+GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.25, logits_scaling=4.0, attention_multiplier=0.125, rope_theta=None,
+               tie_word_embeddings=True, layer_types=["mamba", "attention"])
+hybrid("granite hybrid", "granitehybrid", T.GraniteMoeHybridForCausalLM, KEYS | DUALS | SCALES | MIXED | {
+    "attention.head_count_kv": [0, 2], "expert_shared_feed_forward_length": 32, "rope.scaling.finetuned": False}, 2, **DUAL, **GRANITE,
+    num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=32)
+hybrid("granite hybrid, dense", "granitehybrid", T.GraniteMoeHybridForCausalLM, KEYS | DUALS | SCALES | {
+    "attention.head_count_kv": [0, 2]}, 2, **DUAL, **GRANITE, num_local_experts=0, shared_intermediate_size=64)
+hybrid("nemotron h", "nemotron_h", T.NemotronHForCausalLM, KEYS | DUALS | {
+    "block_count": 4, "feed_forward_length": [0, 64, 0, 0], "attention.head_count_kv": [0, 0, 2, 0], "attention.key_length": 8,
+    "attention.value_length": 8}, 2, num_hidden_layers=None, rope_theta=None, rms_norm_eps=None, layer_norm_epsilon=EPS, head_dim=8,
+    layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"], ssm_state_size=8, mamba_num_heads=4,
+    mamba_head_dim=16, n_groups=2, time_step_min=1e-30)
+hybrid("gemma 3n", "gemma3n", T.Gemma3nForCausalLM, KEYS | gemma | {
+    "block_count": 4, "attention.shared_kv_layers": 2, "embedding_length_per_layer_input": 32, "altup.active_idx": 0, "altup.num_inputs": 4,
+    "attention.sliding_window": 4, "attention.sliding_window_pattern": [True, False, True, False], "final_logit_softcapping": 10.0,
+    "activation_sparsity_scale": [0.5244005, -40.0, -40.0, 0.0]}, num_hidden_layers=4, head_dim=16, num_kv_shared_layers=2,
+    layer_types=["sliding_attention", "full_attention"] * 2, hidden_size_per_layer_input=32, vocab_size_per_layer_input=VOCABULARY,
+    laurel_rank=32, altup_num_inputs=4, sliding_window=4, final_logit_softcapping=10.0, rope_theta=None, tie_word_embeddings=True,
+    activation_sparsity_pattern=[0.7, 0.0, 0.0, 0.5], rope_parameters={
+        "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})
 
 with gzip.GzipFile("gguf.json.gz", "wb", mtime=0) as f:
     f.write(json.dumps({"ids": IDS, "masks": {int(k): v for k, v in MASKS.items()}, "cases": CASES}).encode())

@@ -15,6 +15,10 @@ MAMBA = dict(vocab_size=V, hidden_size=32, num_hidden_layers=3, state_size=8, pa
 DUAL = dict(mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=16)
 GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.22, logits_scaling=0.7, attention_multiplier=0.2,
                shared_intermediate_size=24, num_experts_per_tok=2)
+MIXED = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+NEMOTRON = {k: v for k, v in TEXT.items() if k != "num_hidden_layers"} | dict(
+    head_dim=8, ssm_state_size=8, mamba_num_heads=4, mamba_head_dim=16, n_groups=2, n_routed_experts=4, num_experts_per_tok=2,
+    moe_intermediate_size=24, moe_shared_expert_intermediate_size=24)
 DELTA = dict(head_dim=16, linear_key_head_dim=64, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
              moe_intermediate_size=24, shared_expert_intermediate_size=24, num_experts=4, num_experts_per_tok=2,
              layer_types=["full_attention", "linear_attention", "linear_attention"])
@@ -30,6 +34,26 @@ MODELS = [
     ("lfm2", "Lfm2ForCausalLM", TEXT | FOUR | {"block_multiple_of": 8, "layer_types": ["conv", "full_attention", "conv", "conv"]}),
     ("lfm2_biased", "Lfm2ForCausalLM", TEXT | {"conv_bias": True, "conv_L_cache": 5, "full_attn_idxs": [2], "tie_word_embeddings": False,
                                                "block_auto_adjust_ff_dim": False}),
+    ("lfm2_moe", "Lfm2MoeForCausalLM", TEXT | MIXED | {"num_dense_layers": 1, "layer_types": ["conv", "full_attention", "conv"]}),
+    ("lfm2_moe_unbiased", "Lfm2MoeForCausalLM", TEXT | MIXED | {
+        "num_dense_layers": 0, "layer_types": ["full_attention", "conv", "conv"], "use_expert_bias": False, "norm_topk_prob": False,
+        "routed_scaling_factor": 1.5, "conv_bias": True}),
+    ("jamba", "JambaForCausalLM", TEXT | MIXED | {
+        "num_hidden_layers": 4, "mamba_d_state": 8, "attn_layer_period": 4, "attn_layer_offset": 1, "mamba_dt_rank": 4}),
+    ("jamba_biased", "JambaForCausalLM", TEXT | {
+        "num_hidden_layers": 2, "num_experts": 1, "mamba_d_state": 8, "attn_layer_period": 2, "attn_layer_offset": 0,
+        "mamba_conv_bias": False, "mamba_proj_bias": True, "tie_word_embeddings": True}),
+    ("nemotron_h", "NemotronHForCausalLM", NEMOTRON | {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]}),
+    ("nemotron_h_biased", "NemotronHForCausalLM", NEMOTRON | {
+        "layers_block_type": ["mlp", "moe", "linear_attention", "full_attention"], "moe_latent_size": 16, "mlp_bias": True, "use_bias": True,
+        "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "norm_topk_prob": False}),
+    ("minimax", "MiniMaxForCausalLM", TEXT | MIXED | {
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"], "block_size": 16, "full_attn_alpha_factor": 1.5,
+        "linear_attn_alpha_factor": 1.2, "linear_attn_beta_factor": 0.9, "mlp_alpha_factor": 1.3, "mlp_beta_factor": 0.8}),
+    ("kimi_linear", "KimiLinearForCausalLM", TEXT | {
+        "num_key_value_heads": 4, "num_local_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "kv_lora_rank": 24,
+        "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10, "linear_head_dim": 32, "linear_num_heads": 2,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"]}),
     ("falcon_mamba", "FalconMambaForCausalLM", MAMBA),
     ("falcon_h1", "FalconH1ForCausalLM", TEXT | DUAL | {
         "num_hidden_layers": 2, "mamba_d_ssm": 48, "mamba_n_heads": 6, "mamba_n_groups": 2, "embedding_multiplier": 5.5,

@@ -92,16 +92,21 @@ func clipInputs(c *config) []layers.Port {
 }
 
 func clipModel(c *config) *layers.Module {
-	text, vision := clipPart(c, "text_config", clipTextModel), clipPart(c, "vision_config", clipVisionModel)
+	return clipPair(c, clipModule+"Model", 512, clipPart(c, "text_config", clipTextModel))
+}
+
+// clipPair is a model of texts and one of pictures, and what compares them; hidden is the default of how wide texts are.
+func clipPair(c *config, class string, hidden int, text *layers.Module) *layers.Module {
+	vision := clipPart(c, "vision_config", clipVisionModel)
 	projection := c.size("projection_dim", 512)
-	m := layers.New(clipModule+"Model", nil)
+	m := layers.New(class, nil)
 	m.Params = append(m.Params, layers.Param{Name: "logit_scale", DType: tensor.Float32, Shape: tensor.Shape{}})
 	return m.Add("text_model", text).
 		Add("vision_model", vision).
 		Add("visual_projection",
 			layers.Linear(clipConfig(c, "vision_config").size("hidden_size", 768), projection, layers.NoBias)).
 		Add("text_projection",
-			layers.Linear(clipConfig(c, "text_config").size("hidden_size", 512), projection, layers.NoBias))
+			layers.Linear(clipConfig(c, "text_config").size("hidden_size", hidden), projection, layers.NoBias))
 }
 
 func clipTextWithProjection(c *config) *layers.Module {
@@ -223,7 +228,11 @@ func clipTextEmbeddingsForward(t *layers.Trace, m *layers.Module, args ...any) a
 
 func clipVisionModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x := t.ChildOf(m, "embeddings", picture(t, args)).(layers.Tensor)
-	x = t.ChildOf(m, "encoder", t.Child(m, "pre_layrnorm", x), nil).(layers.Tensor)
+	x = t.Child(m, "pre_layrnorm", x)
+	if m.Bool("states") {
+		return statesOf(t, m.Child("encoder"), x)
+	}
+	x = t.ChildOf(m, "encoder", x, nil).(layers.Tensor)
 	return layers.Fields{
 		{Name: "last_hidden_state", Value: x},
 		{Name: "pooler_output", Value: t.Child(m, "post_layernorm", t.Op("select.int", x, 1, 0))},
@@ -290,6 +299,12 @@ func clipLogitsForward(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) an
 
 // clipModelForward takes input_ids, pixel_values, attention_mask and position_ids.
 func clipModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	vision := t.ChildOf(m, "vision_model", optional(t, args, 1))
+	return clipCompared(t, m, vision, t.ChildOf(m, "text_model", optional(t, args, 0), optional(t, args, 2), optional(t, args, 3)))
+}
+
+// clipCompared compares what the models of pictures and of texts give: their last states, and what is made of those.
+func clipCompared(t *layers.Trace, m *layers.Module, seen, read any) any {
 	project := func(out any, projection string) (layers.Fields, layers.Tensor) {
 		fields, ok := out.(layers.Fields)
 		if !ok || len(fields) != 2 {
@@ -299,9 +314,8 @@ func clipModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		fields[1].Value = embedding
 		return fields, embedding
 	}
-	vision, image := project(t.ChildOf(m, "vision_model", optional(t, args, 1)), "visual_projection")
-	texts, text := project(
-		t.ChildOf(m, "text_model", optional(t, args, 0), optional(t, args, 2), optional(t, args, 3)), "text_projection")
+	vision, image := project(seen, "visual_projection")
+	texts, text := project(read, "text_projection")
 	unit := func(x layers.Tensor) layers.Tensor {
 		sum := t.Op("sum.dim_IntList", t.Op("pow.Tensor_Scalar", x, 2), []int{-1}, true)
 		return t.Op("div.Tensor", x, t.Op("pow.Tensor_Scalar", sum, 0.5))

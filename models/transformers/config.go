@@ -49,9 +49,21 @@ type config struct {
 	// where that is its own. read are the entries that were looked at then.
 	part, as string
 	read     map[string]bool
+	// named finds the family of a part.
+	named func(model string) *family
 }
 
+// parseConfig reads the text of a config.json, of a model that sees the part of its text.
 func parseConfig(text []byte, dict layers.StateDict) (*config, error) {
+	c, err := parseWhole(text, dict)
+	if err == nil {
+		c.takeTextPart()
+	}
+	return c, err
+}
+
+// parseWhole is parseConfig for all of a model.
+func parseWhole(text []byte, dict layers.StateDict) (*config, error) {
 	if len(text) > maxConfigBytes {
 		return nil, &ConfigError{Msg: fmt.Sprintf("%d bytes, more than %d", len(text), maxConfigBytes)}
 	}
@@ -60,7 +72,7 @@ func parseConfig(text []byte, dict layers.StateDict) (*config, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	c := &config{dict: dict}
+	c := &config{dict: dict, named: familyNamed}
 	if err := d.Decode(&c.fields); err != nil {
 		return nil, &ConfigError{Msg: err.Error()}
 	}
@@ -70,7 +82,6 @@ func parseConfig(text []byte, dict layers.StateDict) (*config, error) {
 	if d.More() {
 		return nil, &ConfigError{Msg: "has text after the object"}
 	}
-	c.takeTextPart()
 	return c, nil
 }
 
@@ -235,10 +246,9 @@ func (c *config) text(names, missing string) string {
 // taken over with c.adopt.
 func (c *config) sub(name string) *config {
 	c.looked(name)
-	s := &config{dict: c.dict, err: c.err}
+	s := &config{fields: map[string]any{}, dict: c.dict, err: c.err}
 	switch v := c.fields[name].(type) {
 	case nil:
-		s.fields = map[string]any{}
 	case map[string]any:
 		s.fields = v
 	default:

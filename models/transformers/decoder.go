@@ -59,8 +59,10 @@ type decoder struct {
 	alibi func(c *config, heads int) *alibi
 	// scaling of the scores, nil for 1/√size.
 	scaling func(c *config, size int) float64
-	// capped bounds scores and logits: Gemma 2. logitCap bounds the logits only, where the configuration says so.
+	// capped bounds scores and logits: Gemma 2. logitCap bounds the logits only, where the configuration says so; logitBound is
+	// the default.
 	capped, logitCap bool
+	logitBound       float64
 	// embedding, residual and logits return what those are multiplied with, nil for 1.
 	embedding, residual, logits func(c *config) float64
 	// clip returns the bound of what the projections into heads give, 0 for none.
@@ -77,8 +79,19 @@ type decoder struct {
 	// mixer makes what stands in layer i in place of the attention and keeps a state, and says under which name; nil is
 	// the attention.
 	mixer func(d *decoder, c *config, i int, s shape) (name string, m *layers.Module)
-	// more adds to a layer what only its own forward knows.
-	more func(d *decoder, c *config, s shape, layer *layers.Module)
+	// more adds to layer i what only its own forward knows, top to the model what only begin and end know.
+	more func(d *decoder, c *config, i int, s shape, layer *layers.Module)
+	top  func(d *decoder, c *config, s shape, m *layers.Module)
+	// begin makes what the first layer sees of the embeddings of tokens, end what the norm sees of what the last layer gives; nil
+	// where that is the same.
+	begin func(t *layers.Trace, m *layers.Module, ids, x layers.Tensor, a *around) layers.Tensor
+	end   func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor
+	// full returns the sizes of the attention in layers that do not slide, nil where those are the same.
+	full func(c *config, s shape) shape
+	// latents are the defaults of sizes where keys and values come from latents.
+	latents latents
+	// depth is how many layers there are, nil for what the entry says.
+	depth func(c *config) int
 	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the
 	// MLP's.
 	beside string
@@ -159,7 +172,7 @@ func (d decoder) family() *family {
 				if d.capped {
 					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", 30)
 				} else if d.logitCap {
-					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", 0)
+					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", d.logitBound)
 				}
 				if d.logits != nil {
 					m.Attrs["logit_scale"] = d.logits(c)
@@ -227,7 +240,7 @@ const (
 	layersKey    = "num_hidden_layers|n_layer|n_layers|num_layers"
 	headsKey     = "num_attention_heads|n_head|n_heads"
 	keysKey      = "num_key_value_heads|num_kv_heads|n_head_kv"
-	positionsKey = "max_position_embeddings|n_positions|max_seq_len|seq_length"
+	positionsKey = "max_position_embeddings|n_positions|max_seq_len|seq_length|model_max_length"
 )
 
 // noKeys is a keysKey.
@@ -270,11 +283,14 @@ func (d *decoder) shape(c *config) shape {
 		hidden: c.size(hiddenKey, d.hidden), heads: c.size(headsKey, d.heads), positions: c.size(positionsKey, d.positions),
 		layers: c.size(layersKey, d.layers),
 	}
+	if d.depth != nil {
+		s.layers = d.depth(c)
+	}
 	inner := d.inner
 	if inner == 0 {
 		inner = 4 * s.hidden
 	}
-	s.inner = c.size(innerKey, inner)
+	s.inner = c.sizeOf(innerKey, inner, 0)
 	keys := d.keys
 	if keys == 0 {
 		keys = s.heads
@@ -287,6 +303,11 @@ func (d *decoder) shape(c *config) shape {
 		size = max(s.hidden/s.heads, 1)
 	}
 	s.size = c.size("head_dim", size)
+	return s.checked(c)
+}
+
+// checked returns the sizes, which it holds against each other.
+func (s shape) checked(c *config) shape {
 	if s.heads%s.keys != 0 {
 		c.fail("num_key_value_heads", "is %d, and does not divide the %d heads", s.keys, s.heads)
 	}
@@ -297,7 +318,10 @@ func (d *decoder) shape(c *config) shape {
 func (d decoder) base(c *config) *layers.Module {
 	own := d.configured(c)
 	s := own.shape(c)
-	if c.flag("use_bidirectional_attention", false) {
+	c.looked("use_bidirectional_attention")
+	switch v := c.fields["use_bidirectional_attention"]; v {
+	case nil, false, "vision": // which is between the parts of a picture
+	default:
 		c.unsupported("use_bidirectional_attention")
 	}
 	window, slides := 0, func(int) bool { return false }
@@ -308,10 +332,21 @@ func (d decoder) base(c *config) *layers.Module {
 	if own.turns != nil {
 		turns = own.turns(c)
 	}
-	attrs := own.attentionAttrs(c, s)
+	full := s
+	if own.full != nil {
+		full = own.full(c, s).checked(c)
+	}
+	all := own.attentionAttrs(c, full)
+	near := all
+	if own.full != nil {
+		near = own.attentionAttrs(c, s)
+	}
 	layer := func(i int) *layers.Module {
 		sliding := window > 0 && slides(i)
-		attrs := maps.Clone(attrs)
+		attrs, s := maps.Clone(near), s
+		if !sliding {
+			attrs, s = maps.Clone(all), full
+		}
 		attrs["turned"] = turns(i, sliding)
 		if attrs["window"] = 0; sliding {
 			attrs["window"] = window
@@ -319,12 +354,15 @@ func (d decoder) base(c *config) *layers.Module {
 		return own.layer(c, i, s, attrs, sliding)
 	}
 	m := layers.New(d.class+"Model", map[string]any{
-		"decoder": own, "eager": attrs["eager"], "window": window, "embedding_multiplier": times(c, own.embedding),
+		"decoder": own, "eager": all["eager"], "window": window, "embedding_multiplier": times(c, own.embedding),
 	}).Add(own.names.embed, own.words(c, s.hidden))
 	if own.names.embedNorm != "" {
 		m.Add(own.names.embedNorm, own.normModule(c, s.hidden))
 	}
 	m.Add(own.names.layers, c.repeat(s.layers, layer)).Add(own.names.norm, own.normModule(c, s.hidden))
+	if own.top != nil {
+		own.top(own, c, s, m)
+	}
 	m.Attrs["recurrent"], m.Attrs["keyless"] = own.keeps(m)
 	if own.still {
 		return m
@@ -333,7 +371,7 @@ func (d decoder) base(c *config) *layers.Module {
 		m.Attrs["alibi"] = own.alibi(c, s.heads)
 		return m
 	}
-	m.Add("rotary_emb", c.rotary(d.class+"RotaryEmbedding", s.size, s.positions, own.rope))
+	m.Add("rotary_emb", c.rotary(d.class+"RotaryEmbedding", full.size, s.positions, own.rope))
 	if own.rope.local > 0 && window > 0 {
 		m.Add("rotary_emb_local", c.rotary(d.class+"RotaryEmbedding", s.size, s.positions, own.rope.sliding()))
 	}
@@ -348,6 +386,7 @@ func (d *decoder) keeps(m *layers.Module) (recurrent, keyless bool) {
 		case block.Module == nil: // of a configuration that is refused
 		case block.Module.Text("mixer") == "":
 			keyless = false
+		case block.Module.Bool("alone"):
 		default:
 			recurrent = true
 		}
@@ -369,12 +408,17 @@ func (d *decoder) words(c *config, hidden int) *layers.Module {
 	if !d.scaled {
 		return layers.Embedding(vocabulary, hidden)
 	}
-	words := layers.New(d.class+"TextScaledWordEmbedding", nil).Param("weight", vocabulary, hidden)
-	words.Params = append(words.Params, layers.Param{
+	return d.scaledWords(vocabulary, hidden, hidden)
+}
+
+// scaledWords is a table whose rows are multiplied with √size.
+func (d *decoder) scaledWords(words, width, size int) *layers.Module {
+	m := layers.New(d.class+"TextScaledWordEmbedding", nil).Param("weight", words, width)
+	m.Params = append(m.Params, layers.Param{
 		Name: "embed_scale", DType: tensor.Float32, Shape: tensor.Shape{}, Buffer: true, Transient: true,
-		Value: tensor.Of([]float32{float32(math.Sqrt(float64(hidden)))}),
+		Value: tensor.Of([]float32{float32(math.Sqrt(float64(size)))}),
 	})
-	return words
+	return m
 }
 
 // softcap returns an entry that bounds scores; null in the file is none.
@@ -401,14 +445,21 @@ type around struct {
 	// padding is the mask of the tokens that are none, [batch, tokens], nil where all are some.
 	padding layers.Tensor
 	alibi   *alibiPass
+	// perLayer is what layers have of their own of each token, [batch, tokens, layers, size], shared the keys and values of the last
+	// layer of each kind that had some.
+	perLayer layers.Tensor
+	shared   [2]remembered
 }
 
-// modelForward takes input_ids, attention_mask and position_ids.
+// modelForward takes input_ids, attention_mask, position_ids and, in a model that sees, what stands in the places of pictures.
 func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	own := d.of(m)
 	ids, positions := tokenIDs(t, args), optional(t, args, 2)
 	s := ids.Shape()
 	x := t.Child(m, own.names.embed, ids)
+	if len(args) > 3 {
+		x = args[3].(*pictured).place(t, ids, x)
+	}
 	if own.names.embedNorm != "" {
 		x = t.Child(m, own.names.embedNorm, x)
 	}
@@ -429,8 +480,14 @@ func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) an
 	} else {
 		a.alibi = m.Attrs["alibi"].(*alibi).pass(t, s, optional(t, args, 1), optional(t, args, 2))
 	}
+	if own.begin != nil {
+		x = own.begin(t, m, ids, x, a)
+	}
 	for _, block := range blocks {
 		x = t.Run(block.Module, x, a).(layers.Tensor)
+	}
+	if own.end != nil {
+		x = own.end(t, m, x)
 	}
 	return layers.Fields{{Name: "last_hidden_state", Value: t.Child(m, own.names.norm, x)}}
 }

@@ -102,7 +102,7 @@ func (d *decoder) layer(c *config, i int, s shape, attrs map[string]any, sliding
 		name, mixer = d.mixer(d, c, i, s)
 	}
 	m := layers.New(d.class+"DecoderLayer", map[string]any{
-		"decoder": d, "sliding": sliding, "turned": attrs["turned"], "residual_multiplier": times(c, d.residual), "mixer": name,
+		"decoder": d, "sliding": sliding, "turned": attrs["turned"], "residual_multiplier": times(c, d.residual), "mixer": name, "alone": mixer != nil && mixer.Attrs["alone"] == true,
 	})
 	if mixer != nil {
 		m.Attrs["turned"] = false
@@ -114,7 +114,7 @@ func (d *decoder) layer(c *config, i int, s shape, attrs map[string]any, sliding
 		m.Add(d.names.mlp, feed(d, c, i, s))
 	}
 	if d.more != nil {
-		d.more(d, c, s, m)
+		d.more(d, c, i, s, m)
 	}
 	for i := range 2 {
 		for _, name := range []string{d.names.before[i], d.names.after[i]} {
@@ -149,7 +149,12 @@ func (d decoder) layerForward(t *layers.Trace, m *layers.Module, args ...any) an
 	if mixer == "" {
 		mixer = own.names.attention
 	}
-	attended := t.ChildOf(m, mixer, seen, a, m.Bool("sliding")).(layers.Tensor)
+	var attended layers.Tensor
+	if m.Bool("alone") {
+		attended = t.Child(m, mixer, seen)
+	} else {
+		attended = t.ChildOf(m, mixer, seen, a, m.Bool("sliding")).(layers.Tensor)
+	}
 	if own.parallel {
 		if before[1] != "" {
 			seen = normed(before[1], x)

@@ -167,20 +167,7 @@ var (
 		model: "exaone4", class: module("exaone4", "Exaone4"), name: "Exaone4", vocabulary: 102400, hidden: 4096, inner: 16384,
 		layers: 32, heads: 32, keys: 32, positions: 2048, eps: 1e-5, act: silu, actKey: hiddenAct, qaPrefix: "transformer",
 		names: names{after: afterOnly}, headNorm: headNorm{kind: eachHead},
-		turns: func(c *config) func(int, bool) bool {
-			all := c.slidingWindow(4096) == 0
-			return func(_ int, sliding bool) bool { return all || sliding }
-		},
-		window: func(c *config, layers int) (int, func(int) bool) {
-			n, window := 1, c.slidingWindow(4096)
-			if v, isText := c.fields["sliding_window_pattern"].(string); isText {
-				return window, c.layerTypes(layers, lettered(v, layers))
-			}
-			if window > 0 {
-				n = c.size("sliding_window_pattern", 4)
-			}
-			return window, c.layerTypes(layers, func(i int) bool { return (i+1)%n != 0 })
-		},
+		turns: exaoneTurns, window: exaoneWindow,
 	}.family()
 
 	glm = decoder{
@@ -302,6 +289,24 @@ func (c *config) smolTurns(i int) bool {
 		c.fail("no_rope_layers", "is %s, not a list", short(list))
 	}
 	return (i+1)%c.size("no_rope_layer_interval", 4) != 0
+}
+
+// exaoneTurns turns the heads that slide, or all where none do.
+func exaoneTurns(c *config) func(int, bool) bool {
+	all := c.slidingWindow(4096) == 0
+	return func(_ int, sliding bool) bool { return all || sliding }
+}
+
+// exaoneWindow slides as a list of types, a text or a number says.
+func exaoneWindow(c *config, layers int) (int, func(int) bool) {
+	n, window := 1, c.slidingWindow(4096)
+	if v, isText := c.fields["sliding_window_pattern"].(string); isText {
+		return window, c.layerTypes(layers, lettered(v, layers))
+	}
+	if window > 0 {
+		n = c.size("sliding_window_pattern", 4)
+	}
+	return window, c.layerTypes(layers, func(i int) bool { return (i+1)%n != 0 })
 }
 
 // lettered is a pattern of EXAONE 4: L for layers that slide and G for those that do not, again and again; the last one does not.
@@ -437,6 +442,6 @@ func mptAlibi(c *config, heads int) *alibi {
 
 // decoders are all of these.
 var decoders = []*family{
-	gemma3Text, smolLM3, ministral, ministral3, olmo, olmo2, olmo3, granite, cohere, cohere2, phi, stableLM, exaone4, glm, glm4,
+	vaultGemma, gemma3Text, gemma3nText, gemma4Text, smolLM3, ministral, ministral3, olmo, olmo2, olmo3, granite, cohere, cohere2, phi, stableLM, exaone4, glm, glm4,
 	starcoder2, nemotron, helium, seedOSS, ernie45, hunyuan, apertus, arcee, cwm, hyperCLOVAX, jais2, gptNeoX, gptJ, falcon, bloom, mpt,
 }

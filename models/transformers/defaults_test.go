@@ -17,7 +17,7 @@ import (
 // Python's has.
 func TestDefaults(t *testing.T) {
 	recorded := make(map[string]map[string][2]any) // how many entries, and the hash of their lines
-	for _, name := range []string{"defaults.json", "defaults_moe.json"} {
+	for _, name := range []string{"defaults.json", "defaults_moe.json", "defaults_speech.json"} {
 		text, err := os.ReadFile("../testdata/families/hf/" + name)
 		if err != nil {
 			t.Fatal(err)

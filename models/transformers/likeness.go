@@ -110,7 +110,11 @@ func (c *config) asNote(h *head) string {
 		return fmt.Sprintf("config.json says the model type %s; taken for %s (%s) as asked: all weights and all entries "+
 			"have a place in it", short(c.fields["model_type"]), c.as, h.class)
 	case c.part != "":
-		return fmt.Sprintf("the text part of %s: pictures are no input", c.part)
+		more := ""
+		if _, class, _ := strings.Cut(strings.TrimSuffix(c.part, ")"), "("); seeing(class) {
+			more = " (--arch " + class + " takes them, for run)"
+		}
+		return fmt.Sprintf("the text part of %s: pictures are no input%s", c.part, more)
 	}
 	return ""
 }

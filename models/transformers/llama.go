@@ -1,13 +1,13 @@
 package transformers
 
 // attentionBias is the entry of most models that says whether projections have a bias.
-func attentionBias(c *config) bool { return c.flag("attention_bias", false) }
+func attentionBias(c *config) bool { return c.flag("attention_bias|qkv_bias", false) }
 
 // always is for projections that have a bias whatever the configuration says.
 func always(*config) bool { return true }
 
 // mlpBias is the entry that says so of the projections of the MLP.
-func mlpBias(c *config) bool { return c.flag("mlp_bias", false) }
+func mlpBias(c *config) bool { return c.flag("mlp_bias|bias", false) }
 
 // sandwiched are the norms of Gemma 2 and 3: before and after the attention and the MLP.
 var sandwiched = names{
@@ -98,6 +98,17 @@ var (
 		vocabulary: 256000, hidden: 2304, inner: 9216, layers: 26, heads: 8, keys: 4, size: 256, positions: 8192,
 		eps: 1e-6, act: "gelu_pytorch_tanh", actKey: "hidden_activation", pad: 0, ties: true, qkvBias: attentionBias,
 		outBias: attentionBias, scaled: true, norm: rootMeanPlusOne, capped: true, scaling: preAttention, names: sandwiched,
+		window: func(c *config, layers int) (int, func(int) bool) {
+			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i%2 == 0 })
+		},
+	}.family()
+
+	vaultGemma = decoder{
+		model: "vaultgemma", class: module("vaultgemma", "VaultGemma"), name: "VaultGemma",
+		vocabulary: 256000, hidden: 2304, inner: 9216, layers: 26, heads: 8, keys: 4, size: 256, positions: 8192,
+		eps: 1e-6, act: "gelu_pytorch_tanh", actKey: "hidden_activation", pad: 0, ties: true, qkvBias: attentionBias,
+		outBias: attentionBias, scaled: true, norm: rootMeanPlusOne, capped: true, scaling: preAttention,
+		names: names{before: sandwiched.before}, noTexts: true, noTokens: true,
 		window: func(c *config, layers int) (int, func(int) bool) {
 			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i%2 == 0 })
 		},

@@ -8,6 +8,9 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
+// mixtralNames are what Mixtral's checkpoints call modules, and what those are called.
+var mixtralNames = []string{"block_sparse_moe.", "mlp.", ".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj."}
+
 // The decoders with experts that are Llama's kin but for those: transformers/models/mixtral/modeling_mixtral.py and others.
 var (
 	mixtral = mixture{
@@ -18,7 +21,23 @@ var (
 		vocabulary: 32000, hidden: 4096, inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-5,
 		act: "silu", actKey: "hidden_act", window: everyLayer(0), qaPrefix: "model",
 		rope:    rope{theta: 1e6},
-		renames: []string{"block_sparse_moe.", "mlp.", ".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj."},
+		renames: mixtralNames,
+	})
+
+	minimaxM2 = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 256, chosen: 8,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: sigmoids, normalized: always,
+		outer: func(*config) string { return correctionKey },
+	}.of(decoder{
+		model: "minimax_m2", class: module("minimax_m2", "MiniMaxM2"), name: "MiniMaxM2", vocabulary: 200064, hidden: 3072, inner: 1536,
+		layers: 62, heads: 48, keys: 8, size: 128, positions: 196608, eps: 1e-6, act: silu, actKey: hiddenAct,
+		headNorm: headNorm{kind: allHeads}, rope: rope{theta: 5e6, part: 1}, noTexts: true, noTokens: true,
+		renames: mixtralNames,
+		by: func(c *config, d *decoder) {
+			if n := c.number("rotary_dim", 0); n > 0 {
+				d.rope.dims = func(*config) int { return n }
+			}
+		},
 	})
 
 	qwen2Moe = mixture{
@@ -75,6 +94,48 @@ var (
 		},
 	})
 
+	phiMoe = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "router", number: 16, chosen: 2,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: oneByOne,
+		more: func(c *config, router *layers.Module, _ int) {
+			router.Attrs["near"] = 2 * c.float("router_jitter_noise", 0.01)
+		},
+	}.of(decoder{
+		model: "phimoe", class: module("phimoe", "Phimoe"), name: "Phimoe", vocabulary: 32064, hidden: 4096, inner: 6400, layers: 32,
+		heads: 32, keys: 8, positions: 131072, eps: 1e-5, act: silu, actKey: hiddenAct, qkvBias: attentionBias, outBias: attentionBias,
+		headBias: flagged("lm_head_bias", false), norm: meanAndSpread, window: everyLayer(0), rope: rope{theta: 1e6, scaled: true},
+		noTokens: true, renames: append([]string{"block_sparse_moe.gate.", "mlp.router."}, mixtralNames...),
+	})
+
+	flexOlmo = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 7, chosen: 5,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfAll, normalized: normTopK(false),
+	}.of(decoder{
+		model: "flex_olmo", class: module("flex_olmo", "FlexOlmo"), name: "FlexOlmo", vocabulary: 100352, hidden: 4096, inner: 11008,
+		layers: 32, heads: 32, positions: 4096, eps: 1e-6, act: silu, actKey: hiddenAct, pad: 100277, qkvBias: attentionBias,
+		outBias: attentionBias, names: names{after: afterOnly}, headNorm: headNorm{kind: allHeads}, rope: rope{theta: 500000},
+		noTexts: true, noTokens: true,
+	})
+
+	graniteMoeShared = mixture{
+		block: "MoE", router: "TopKRouter", experts: "Experts", gate: "router", number: 8, chosen: 2,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfChosen,
+	}.of(decoder{
+		model: "granitemoeshared", class: module("granitemoeshared", "GraniteMoeShared"), name: "GraniteMoeShared", vocabulary: 32000,
+		hidden: 4096, inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6, act: silu, actKey: hiddenAct,
+		qkvBias: attentionBias, outBias: attentionBias, noTexts: true, noTokens: true, gateFused: true, beside: "shared_mlp",
+		names:     names{mlp: "block_sparse_moe", gateUp: "input_linear", down: "output_linear", act: "activation"},
+		scaling:   func(c *config, _ int) float64 { return c.float("attention_multiplier", 1) },
+		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1),
+		logits: func(c *config) float64 { return 1 / c.positive(c, "logits_scaling", 1) },
+		more: func(d *decoder, c *config, _ int, s shape, layer *layers.Module) {
+			if n := c.number("shared_intermediate_size", 0); n > 0 {
+				layer.Add("shared_mlp", d.mlp(c, s.hidden, n))
+			}
+		},
+		renames: graniteNames,
+	})
+
 	graniteMoe = mixture{
 		block: "MoE", router: "TopKRouter", experts: "Experts", gate: "router", number: 8, chosen: 2,
 		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfChosen,
@@ -87,10 +148,7 @@ var (
 		embedding: func(c *config) float64 { return c.float("embedding_multiplier", 1) },
 		residual:  func(c *config) float64 { return c.float("residual_multiplier", 1) },
 		logits:    func(c *config) float64 { return 1 / c.positive(c, "logits_scaling", 1) },
-		renames: []string{
-			".input_linear.weight", ".experts.gate_up_proj", ".output_linear.weight", ".experts.down_proj",
-			".router.layer.weight", ".router.weight",
-		},
+		renames:   graniteNames,
 	})
 
 	gptOss = mixture{
@@ -127,6 +185,54 @@ var (
 		ignored:  []string{`model\.layers\.(92|46)\.`},
 	})
 
+	solarOpen = mixture{
+		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 128, chosen: 8, inner: 1280,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
+		shared: sharedExperts(1280, 1), more: correctedGroups(1, 1, 1),
+	}.of(decoder{
+		model: "solar_open", class: module("solar_open", "SolarOpen"), name: "SolarOpen", vocabulary: 196608, hidden: 4096, layers: 48,
+		heads: 64, keys: 8, size: 128, positions: 131072, eps: 1e-5, act: silu, actKey: hiddenAct, qkvBias: attentionBias,
+		rope: rope{theta: 1e6, part: 1}, noTexts: true, noTokens: true,
+	})
+
+	exaoneMoe = mixture{
+		block: "SparseMoEBlock", router: "TopkRouter", experts: "Experts", gate: "gate", number: 64, chosen: 8, inner: 1024,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
+		dense: listedDense(1), shared: sharedExperts(1024, 1), more: correctedGroups(1, 1, 2.5),
+	}.of(decoder{
+		model: "exaone_moe", class: module("exaone_moe", "ExaoneMoe"), name: "ExaoneMoe", vocabulary: 102400, hidden: 4096, inner: 16384,
+		layers: 32, heads: 32, keys: 32, positions: 2048, eps: 1e-5, act: silu, actKey: hiddenAct, headNorm: headNorm{kind: eachHead},
+		turns: exaoneTurns, window: exaoneWindow, noTexts: true, noTokens: true, ignored: []string{`mtp`},
+		renames: []string{".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"},
+	})
+
+	hunyuanMoe = mixture{
+		block: "Moe", router: "Gate", experts: "Experts", gate: "gate", number: 1, chosen: 1, numberKey: expertsKey,
+		chosenKey: "num_experts_per_tok|moe_topk", scores: softmaxOfAll, normalized: always,
+		shared: func(d *decoder, c *config, m *layers.Module, s shape) {
+			m.Add("shared_mlp", d.mlp(c, s.hidden, s.inner))
+		},
+	}.of(decoder{
+		model: "hunyuan_v1_moe", class: module("hunyuan_v1_moe", "HunYuanMoEV1"), name: "HunYuanMoEV1", vocabulary: 290943, hidden: 4096,
+		inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-5, act: silu, actKey: hiddenAct, pad: 0, qkvBias: attentionBias,
+		outBias: attentionBias, headNorm: headNorm{kind: eachHead, late: true}, noTokens: true,
+		names: names{qNorm: "query_layernorm", kNorm: "key_layernorm"}, rope: rope{alpha: true}, renames: []string{".gate.wg.", ".gate."},
+	})
+
+	dots1 = mixture{
+		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 128, chosen: 6, inner: 1408,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(false),
+		dense: firstDense(0), shared: sharedExperts(1408, 1), more: correctedGroups(1, 1, 1),
+	}.of(decoder{
+		model: "dots1", class: module("dots1", "Dots1"), name: "Dots1", vocabulary: 152064, hidden: 4608, inner: 10944, layers: 62,
+		heads: 32, keys: 32, positions: 2048, eps: 1e-6, act: silu, actKey: hiddenAct, qkvBias: attentionBias, outBias: attentionBias,
+		headNorm: headNorm{kind: eachHead}, noTexts: true, noTokens: true,
+		window: func(c *config, layers int) (int, func(int) bool) {
+			first := c.number("max_window_layers", 62)
+			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i >= first })
+		},
+	})
+
 	ernieMoe = mixture{
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 64, chosen: 6, inner: 1536,
 		numberKey: "moe_num_experts|" + expertsKey, chosenKey: "moe_k|" + chosenKey, innerKey: "moe_intermediate_size",
@@ -153,6 +259,13 @@ var (
 	})
 )
 
+// graniteNames are what Granite's checkpoints call experts and routers, and what those are called.
+var graniteNames = []string{
+	".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj",
+	".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj",
+	".router.layer.weight", ".router.weight",
+}
+
 const ernieStatics = "transformers.models.ernie4_5_moe.modeling_ernie4_5_moe.Ernie4_5_MoeStatics"
 
 // useBias is the entry of Ernie that says whether projections have a bias.
@@ -166,10 +279,21 @@ func firstDense(missing int) func(c *config) func(i int) bool {
 	}
 }
 
+// listedDense are the layers that a list says are, else the first.
+func listedDense(missing int) func(c *config) func(i int) bool {
+	return func(c *config) func(i int) bool {
+		list, ok := c.fields["mlp_layer_types"].([]any)
+		if !ok {
+			return firstDense(missing)(c)
+		}
+		return func(i int) bool { return i < len(list) && list[i] == "dense" }
+	}
+}
+
 // sharedExperts adds an MLP as wide as so many experts.
 func sharedExperts(inner, missing int) func(d *decoder, c *config, m *layers.Module, s shape) {
 	return func(d *decoder, c *config, m *layers.Module, s shape) {
-		n := c.size("moe_intermediate_size", inner) * c.size("n_shared_experts", missing)
+		n := c.size("moe_intermediate_size", inner) * c.size("n_shared_experts|num_shared_experts", missing)
 		m.Add("shared_experts", d.mlp(c, s.hidden, n))
 	}
 }
@@ -179,7 +303,7 @@ func correctedGroups(groups, chosen int, factor float64) func(c *config, router 
 	return func(c *config, router *layers.Module, number int) {
 		a := router.Attrs
 		a["correction"], a["epsilon"], a["nobody"] = correctionKey, 1e-20, math.Inf(-1)
-		a["groups"], a["chosen_groups"], a["group_best"] = c.size("n_group", groups), c.size("topk_group", chosen), 2
+		a["groups"], a["chosen_groups"], a["group_best"] = c.size("n_group|num_expert_group", groups), c.size("topk_group", chosen), 2
 		a["factor"] = c.float("routed_scaling_factor", factor)
 		router.Param(correctionKey, number)
 		router.Params[len(router.Params)-1].Buffer = true

@@ -6,11 +6,18 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
+// latents are the defaults of sizes of such an attention; queries is 0 where they have no latents.
+type latents struct{ nope, value, queries int }
+
 // latent makes the attention of DeepSeek, where keys and values come from a latent of few elements that all heads share, and
 // positions are in a part of the keys that all share, too.
 func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
-	nope, turned, rank := c.size("qk_nope_head_dim", 128), c.size("qk_rope_head_dim", 64), c.size("kv_lora_rank", 512)
-	value := c.size("v_head_dim", 128)
+	l := d.latents
+	if l == (latents{}) {
+		l = latents{128, 128, 1536}
+	}
+	nope, turned, rank := c.size("qk_nope_head_dim", l.nope), c.size("qk_rope_head_dim", 64), c.size("kv_lora_rank", 512)
+	value := c.size("v_head_dim", l.value)
 	attrs["nope"], attrs["rope"], attrs["rank"], attrs["value"] = nope, turned, rank, value
 	attrs["scaling"] = inverseSqrt(nope+turned) * c.latentScale(d.rope)
 	bias := biased(c, attentionBias)
@@ -19,10 +26,10 @@ func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers
 	}
 	m := layers.New(d.class+"Attention", attrs)
 	queries := s.heads * (nope + turned)
-	if v, there := c.fields["q_lora_rank"]; there && v == nil {
+	if v, there := c.fields["q_lora_rank"]; there && v == nil || !there && l.queries == 0 {
 		m.Add("q_proj", layers.Linear(s.hidden, queries, layers.NoBias))
 	} else {
-		n := c.size("q_lora_rank", 1536)
+		n := c.size("q_lora_rank", l.queries)
 		m.Add("q_a_proj", layers.Linear(s.hidden, n, bias)).Add("q_a_layernorm", norm(n)).
 			Add("q_b_proj", layers.Linear(n, queries, layers.NoBias))
 	}
@@ -66,14 +73,18 @@ func latentForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	one := func(x layers.Tensor) layers.Tensor { return t.Op("unsqueeze", x, 1) } // a head
 	low := one(t.Child(m, "kv_a_layernorm", t.Op("slice.Tensor", both, 2, 0, rank)))
 	place := one(t.Op("slice.Tensor", both, 2, rank, math.MaxInt64))
-	angles := a.angles[0].([]layers.Tensor)
-	cos, sin := one(angles[0]), one(angles[1])
-	turn := rotate
-	if m.Attrs["decoder"].(*decoder).rope.interleaved {
-		turn = rotateInterleaved
+	turn := func(x layers.Tensor) layers.Tensor { return x }
+	if own := m.Attrs["decoder"].(*decoder); !own.still {
+		how := rotate
+		if own.rope.interleaved {
+			how = rotateInterleaved
+		}
+		angles := a.angles[0].([]layers.Tensor)
+		cos, sin := one(angles[0]), one(angles[1])
+		turn = func(x layers.Tensor) layers.Tensor { return how(t, x, cos, sin) }
 	}
-	place = turn(t, place, cos, sin)
-	straight, turned := t.Op("slice.Tensor", q, 3, 0, nope), turn(t, t.Op("slice.Tensor", q, 3, nope, math.MaxInt64), cos, sin)
+	place = turn(place)
+	straight, turned := t.Op("slice.Tensor", q, 3, 0, nope), turn(t.Op("slice.Tensor", q, 3, nope, math.MaxInt64))
 	if _, ok := t.Steps(); ok {
 		return t.Child(m, "o_proj", attendLatent(t, m, straight, turned, low, place))
 	}
@@ -150,5 +161,15 @@ var (
 		model: "deepseek_v3", class: "transformers.models.deepseek_v3.modeling_deepseek_v3.DeepseekV3", name: "DeepseekV3",
 		vocabulary: 129280, hidden: 7168, inner: 18432, layers: 61, heads: 128, keys: 128, positions: 4096, eps: 1e-6,
 		ignored: []string{`model\.layers\.61\.`},
+	})
+
+	glm4MoeLite = latentFamily(mixture{
+		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 64, chosen: 4, inner: 1536,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
+		dense: listedDense(1), shared: sharedExperts(1536, 1), more: correctedGroups(1, 1, 1.8),
+	}, decoder{
+		model: "glm4_moe_lite", class: module("glm4_moe_lite", "Glm4MoeLite"), name: "Glm4MoeLite", vocabulary: 154880, hidden: 2048,
+		inner: 10240, layers: 47, heads: 20, keys: 20, positions: 202752, eps: 1e-5, latents: latents{192, 256, 768},
+		noTexts: true, noTokens: true, ignored: []string{`model\.layers\.47\.`},
 	})
 )

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A mixture is what decoders with experts have in place of MLPs: a router chooses a few of the experts for each token, and their
@@ -38,13 +39,19 @@ type mixture struct {
 	turned, interleaved, biased bool
 	// clamped is set for gpt-oss's gate.
 	clamped bool
+	// plain is set for experts without gates, whose activation is the square of what is above zero.
+	plain bool
+	// latentKey is an entry that says how many elements experts have in the place of the hidden ones, "" for none.
+	latentKey string
+	// outer returns the name of the block's parameter that is added to scores where experts are chosen, nil or "" for none.
+	outer func(c *config) string
 	// weighed is set where tokens are multiplied with weights before the experts.
 	weighed bool
 }
 
 // mixtures are the families with experts.
 var mixtures = []*family{
-	mixtral, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe, deepseekV2, deepseekV3, llama4,
+	mixtral, minimaxM2, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, dots1, flexOlmo, graniteMoeShared, solarOpen, exaoneMoe, hunyuanMoe, glm4MoeLite, phiMoe, ernieMoe, deepseekV2, deepseekV3, llama4,
 }
 
 // A scoring is how weights come from the router's logits.
@@ -55,6 +62,8 @@ const (
 	softmaxOfAll, softmaxOfChosen scoring = "softmax", "softmax of the chosen"
 	// sigmoids are taken of each by itself.
 	sigmoids scoring = "sigmoid"
+	// oneByOne are shares of what is near the best, then of what is near the best of the others: Phi-3.5-MoE.
+	oneByOne scoring = "one by one"
 	// sigmoidsOfChosen are those of the logits of the chosen.
 	sigmoidsOfChosen scoring = "sigmoid of the chosen"
 )
@@ -97,7 +106,7 @@ func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 		}
 		return d.mlp(c, s.hidden, s.inner)
 	}
-	number, chosen, inner := c.size(x.numberKey, x.number), c.size(x.chosenKey, x.chosen), s.inner
+	number, chosen, inner := c.sizeOf(x.numberKey, x.number, i), c.sizeOf(x.chosenKey, x.chosen, i), s.inner
 	if x.innerKey != "" {
 		inner = c.size(x.innerKey, x.inner)
 	}
@@ -105,15 +114,31 @@ func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 		c.fail(x.numberKey, "is %d, of which %d are chosen", number, chosen)
 		number, chosen = 1, 1
 	}
-	m := layers.New(d.class+x.block, map[string]any{"router": x.gate})
+	m := layers.New(d.class+x.block, map[string]any{"router": x.gate, "correction": ""})
+	if x.outer != nil {
+		if name := x.outer(c); name != "" {
+			m.Attrs["correction"] = name
+			m.Param(name, number)
+			m.Params[0].Buffer = true
+		}
+	}
+	in := s.hidden
+	if x.latentKey != "" {
+		if in = c.number(x.latentKey, 0); in > 0 {
+			bias := biased(c, d.mlpBias)
+			m.Add("fc1_latent_proj", layers.Linear(s.hidden, in, bias)).Add("fc2_latent_proj", layers.Linear(in, s.hidden, bias))
+		} else {
+			in = s.hidden
+		}
+	}
 	router := layers.New(d.class+x.router, map[string]any{
 		"chosen": chosen, "scores": string(x.scores), "normalized": x.normalized != nil && x.normalized(c),
-		"epsilon": 0.0, "least": 0.0, "factor": 1.0, "groups": 1,
+		"epsilon": 0.0, "least": 0.0, "factor": 1.0, "groups": 1, "correction": "",
 	}).Param("weight", number, s.hidden)
 	if x.more != nil {
 		x.more(c, router, number)
 	}
-	m.Add(x.gate, router).Add("experts", x.list(d, c, number, s.hidden, inner))
+	m.Add(x.gate, router).Add("experts", x.list(d, c, number, in, inner))
 	if x.shared != nil {
 		x.shared(d, c, m, s)
 	}
@@ -124,12 +149,20 @@ func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.Module {
 	m := layers.New(d.class+x.experts, map[string]any{
 		"number": number, "inner": inner, "turned": x.turned, "interleaved": x.interleaved, "biased": x.biased, "weighed": x.weighed,
-		"act": "clamped", "alpha": 0.0, "limit": 0.0,
+		"act": "clamped", "alpha": 0.0, "limit": 0.0, "plain": x.plain,
 	})
-	if x.clamped {
+	switch act := c.text(d.actKey, d.act); {
+	case x.clamped:
 		m.Attrs["alpha"], m.Attrs["limit"] = c.float("swiglu_alpha", 1.702), c.float("swiglu_limit", 7)
-	} else {
-		m.Attrs["act"] = c.gate(c.text(d.actKey, d.act))
+	case x.plain && act == "relu2":
+		m.Attrs["act"] = "relu" // of the same product as what it is multiplied with
+	case x.plain:
+		c.unsupported("experts without gates with the activation " + act)
+	default:
+		m.Attrs["act"] = c.gate(act)
+	}
+	if x.turned = x.turned || c.turnedExperts(number, hidden, inner); x.turned {
+		m.Attrs["turned"] = true
 	}
 	blocks := x.turned && c.holds("experts.gate_up_proj"+blocksSuffix) && !c.whole
 	switch {
@@ -142,6 +175,8 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 		m.Attrs["apart"] = true
 		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
 			Param("down_proj", number, hidden, inner)
+	case x.plain && !c.separate():
+		return m.Param("up_proj", number, inner, hidden).Param("down_proj", number, hidden, inner)
 	case !c.separate():
 		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
 	}
@@ -159,10 +194,23 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 		return layers.New(d.class+"ExpertWeight", nil).Param("weight", rows, columns)
 	}
 	for i := range number {
-		m.Add(strconv.Itoa(i), layers.New(d.class+"Expert", nil).
-			Add("gate_proj", weight(inner, hidden)).Add("up_proj", weight(inner, hidden)).Add("down_proj", weight(hidden, inner)))
+		one := layers.New(d.class+"Expert", nil).Add("up_proj", weight(inner, hidden)).Add("down_proj", weight(hidden, inner))
+		if !x.plain {
+			one.Add("gate_proj", weight(inner, hidden))
+		}
+		m.Add(strconv.Itoa(i), one)
 	}
 	return m
+}
+
+// turnedExperts reports whether the checkpoint has the tensors of all experts turned, as those of Qwen3-VL are.
+func (c *config) turnedExperts(number, hidden, inner int) bool {
+	if hidden == 2*inner { // which no shape tells
+		return strings.HasPrefix(c.part, "qwen3_vl_moe")
+	}
+	return slices.ContainsFunc(c.dict, func(e layers.Entry) bool {
+		return strings.HasSuffix(e.Name, ".experts.gate_up_proj") && e.Shape.Equal(tensor.Shape{number, hidden, 2 * inner})
+	})
 }
 
 // separate reports whether the checkpoint has experts one by one.
@@ -186,21 +234,36 @@ func (c *config) gate(act string) string {
 
 // mixtureForward runs the experts that the router chooses, and those that all tokens go through.
 func mixtureForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
-	routed := t.ChildOf(m, m.Text("router"), x).([]layers.Tensor)
-	out := t.ChildOf(m, "experts", x, routed[0], routed[1]).(layers.Tensor)
+	var routed []layers.Tensor
+	if name := m.Text("correction"); name != "" {
+		routed = t.ChildOf(m, m.Text("router"), x, t.Param(m, name)).([]layers.Tensor)
+	} else {
+		routed = t.ChildOf(m, m.Text("router"), x).([]layers.Tensor)
+	}
+	in := x
+	if m.Has("fc1_latent_proj") {
+		in = t.Child(m, "fc1_latent_proj", x)
+	}
+	out := t.ChildOf(m, "experts", in, routed[0], routed[1]).(layers.Tensor)
+	if m.Has("fc2_latent_proj") {
+		out = t.Child(m, "fc2_latent_proj", out)
+	}
 	switch {
 	case m.Has("shared_expert_gate"):
 		share := t.Op("sigmoid", t.Child(m, "shared_expert_gate", x))
 		out = t.Op("add.Tensor", out, t.Op("mul.Tensor", share, t.Child(m, "shared_expert", x)))
 	case m.Has("shared_expert"):
 		out = t.Op("add.Tensor", t.Child(m, "shared_expert", x), out)
+	case m.Has("shared_mlp"):
+		out = t.Op("add.Tensor", out, t.Child(m, "shared_mlp", x))
 	case m.Has("shared_experts"):
 		out = t.Op("add.Tensor", out, t.Child(m, "shared_experts", x))
 	}
 	return out
 }
 
-// routerForward returns the ids and the weights of the experts of each token.
+// routerForward returns the ids and the weights of the experts of each token. Behind the tokens it may take what is added to scores
+// where experts are chosen.
 func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, chosen := args[0].(layers.Tensor), m.Int("chosen")
 	var bias layers.Tensor
@@ -208,6 +271,9 @@ func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		bias = t.Param(m, "bias")
 	}
 	scores := t.Op("linear", x, t.Param(m, "weight"), bias)
+	if scoring(m.Text("scores")) == oneByOne {
+		return chosenOneByOne(t, scores, chosen, m.Float("near"))
+	}
 	switch of := scoring(m.Text("scores")); of {
 	case softmaxOfChosen, sigmoidsOfChosen:
 		best := t.Tensors("topk", scores, chosen, -1)
@@ -222,6 +288,8 @@ func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	}
 	choice := scores
 	switch name := m.Text("correction"); {
+	case len(args) > 1:
+		choice = t.Op("add.Tensor", scores, args[1].(layers.Tensor))
 	case name == "":
 	case m.Has(name):
 		choice = t.Op("add.Tensor", scores, t.Param(m.Child(name), correctionKey))
@@ -249,6 +317,22 @@ func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	return []layers.Tensor{ids, weights}
 }
 
+// chosenOneByOne returns the ids and the weights of so many experts: of each the share among those whose scores are near the best that
+// is left.
+func chosenOneByOne(t *layers.Trace, scores layers.Tensor, chosen int, near float64) []layers.Tensor {
+	var ids, weights []layers.Tensor
+	left := scores
+	for range chosen {
+		best := t.Tensors("topk", left, 1, -1)
+		far := t.Op("div.Tensor", t.Op("sub.Tensor", best[0], scores), t.Op("maximum", t.Op("abs", scores), best[0]))
+		shares := t.Op("masked_fill.Scalar", left, t.Op("gt.Scalar", far, near), math.Inf(-1))
+		ids = append(ids, best[1])
+		weights = append(weights, t.Op("gather", t.Op("softmax.int", shares, -1), -1, best[1]))
+		left = t.Op("scatter.value", left, -1, best[1], math.Inf(-1))
+	}
+	return []layers.Tensor{t.Op("cat", ids, -1), t.Op("cat", weights, -1)}
+}
+
 // bestGroups makes all scores those of nobody but for the experts of the best groups. A group is as good as its best experts are
 // together.
 func bestGroups(t *layers.Trace, m *layers.Module, choice layers.Tensor) layers.Tensor {
@@ -272,6 +356,12 @@ func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	number := m.Int("number")
 	gate, up, down := make([]layers.Tensor, number), make([]layers.Tensor, number), make([]layers.Tensor, number)
 	switch {
+	case m.Bool("plain") && len(m.Children) == 0: // two stacks
+		ups, downs := t.Param(m, "up_proj"), t.Param(m, "down_proj")
+		for i := range number {
+			up[i], down[i] = t.Op("select.int", ups, 0, i), t.Op("select.int", downs, 0, i)
+			gate[i] = up[i]
+		}
 	case m.Bool("apart"): // three stacks
 		for k, to := range [][]layers.Tensor{gate, up, down} {
 			all := t.Param(m, []string{"gate_proj", "up_proj", "down_proj"}[k])
@@ -281,8 +371,10 @@ func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		}
 	case len(m.Children) > 0:
 		for i, c := range m.Children {
-			gate[i], up[i] = t.Param(c.Module.Child("gate_proj"), "weight"), t.Param(c.Module.Child("up_proj"), "weight")
-			down[i] = t.Param(c.Module.Child("down_proj"), "weight")
+			up[i], down[i] = t.Param(c.Module.Child("up_proj"), "weight"), t.Param(c.Module.Child("down_proj"), "weight")
+			if gate[i] = up[i]; !m.Bool("plain") {
+				gate[i] = t.Param(c.Module.Child("gate_proj"), "weight")
+			}
 		}
 	default:
 		suffix := m.Text("suffix")

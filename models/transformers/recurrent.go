@@ -64,19 +64,20 @@ func parts(t *layers.Trace, x layers.Tensor, sizes ...int) []layers.Tensor {
 
 // selective is the mixer of Mamba 1: transformers/models/mamba/modeling_mamba.py.
 func (d *decoder) selective(c *config, hidden int) *layers.Module {
-	inner, state := int(c.float("expand", 2)*float64(hidden)), c.size("state_size", 16)
+	inner, state := int(c.float("mamba_expand|expand", 2)*float64(hidden)), c.size("mamba_d_state|state_size", 16)
 	rank := (hidden + 15) / 16
-	if v, isText := c.fields["time_step_rank"].(string); !isText || v != "auto" {
-		rank = c.size("time_step_rank", rank)
+	const rankKey = "mamba_dt_rank|time_step_rank"
+	if _, v := c.value(rankKey); v != "auto" {
+		rank = c.size(rankKey, rank)
 	}
 	if inner < 1 || inner > maxSize {
 		c.fail("expand", "makes %d of %d", inner, hidden)
 		inner = 1
 	}
-	bias := layers.Attr("bias", c.flag("use_bias", false))
+	bias := layers.Attr("bias", c.flag("mamba_proj_bias|use_bias", false))
 	return layers.New(d.class+"Mixer", map[string]any{"inner": inner, "state": state, "rank": rank, "normed": 0.0}).
-		Param("A_log", inner, state).Param("D", inner).
-		Add("conv1d", d.causalConv(c, inner, c.size("conv_kernel", 4), c.flag("use_conv_bias", true))).
+		Param(c.ratesName(), inner, state).Param("D", inner).
+		Add("conv1d", d.causalConv(c, inner, c.size("mamba_d_conv|conv_kernel", 4), c.flag("mamba_conv_bias|use_conv_bias", true))).
 		Add("act", c.activation(c.text(d.actKey, d.act))).
 		Add("in_proj", layers.Linear(hidden, 2*inner, bias)).
 		Add("x_proj", layers.Linear(inner, rank+2*state, layers.NoBias)).
@@ -91,9 +92,11 @@ func selectiveForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	both := parts(t, t.Child(m, "in_proj", a.withoutPadding(t, x)), inner, inner)
 	x = a.withoutPadding(t, t.Child(m, "act", t.Child(m, "conv1d", both[0])))
 	made := parts(t, t.Child(m, "x_proj", x), m.Int("rank"), state, state)
-	if eps := m.Float("normed"); eps != 0 {
-		for i, x := range made {
+	for i, x := range made {
+		if eps := m.Float("normed"); eps != 0 {
 			made[i] = unweighted(t, x, eps)
+		} else if name := selectiveNorms[i]; m.Has(name) {
+			made[i] = t.Child(m, name, x)
 		}
 	}
 	steps := t.Op("softplus", t.Child(m, "dt_proj", made[0]))
@@ -103,14 +106,31 @@ func selectiveForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	return t.Child(m, "out_proj", t.Op("mul.Tensor", y, t.Op("silu", both[1])))
 }
 
+// selectiveNorms are Jamba's norms of what steps are made of, and of what goes into states and comes out of them.
+var selectiveNorms = [3]string{"dt_layernorm", "b_layernorm", "c_layernorm"}
+
 // unweighted divides by the root of the mean of the squares.
 func unweighted(t *layers.Trace, x layers.Tensor, eps float64) layers.Tensor {
 	mean := t.Op("mean.dim", t.Op("pow.Tensor_Scalar", x, 2), []int{-1}, true)
 	return t.Op("mul.Tensor", x, t.Op("rsqrt", t.Op("add.Tensor", mean, eps)))
 }
 
+// ratesKey is what GGUF files call rates, which they have in the place of A_log.
+const ratesKey = "ssm_a"
+
+// ratesName is the name of what rates are made of.
+func (c *config) ratesName() string {
+	if !c.whole && c.holds(ratesKey) {
+		return ratesKey
+	}
+	return "A_log"
+}
+
 // rates are −exp(A_log): how fast states are forgotten.
 func rates(t *layers.Trace, m *layers.Module) layers.Tensor {
+	if m.Params[0].Name == ratesKey {
+		return t.Param(m, ratesKey)
+	}
 	return t.Op("neg", t.Op("exp", t.Param(m, "A_log")))
 }
 
@@ -122,6 +142,8 @@ type dual struct {
 	norm string
 	// least and most bound steps.
 	least, most float64
+	// act is the activation, "" for the decoder's.
+	act string
 }
 
 // duality is the mixer of Mamba 2: transformers/models/mamba2/modeling_mamba2.py.
@@ -130,14 +152,17 @@ func (d *decoder) duality(c *config, hidden int, x dual) *layers.Module {
 		c.fail("", "%d heads of %d in %d groups for %d elements", x.heads, x.size, x.groups, x.inner)
 		x = dual{inner: 1, heads: 1, size: 1, groups: 1, state: 1, taps: 2}
 	}
+	if x.act == "" {
+		x.act = c.text(d.actKey, d.act)
+	}
 	channels := x.inner + 2*x.groups*x.state
 	m := layers.New(d.class+"Mixer", map[string]any{
 		"inner": x.inner, "heads": x.heads, "size": x.size, "groups": x.groups, "state": x.state, "norm": x.norm,
 		"least": x.least, "most": x.most, "in_factor": 1.0,
 	}).
-		Param("A_log", x.heads).Param("D", x.heads).Param("dt_bias", x.heads).
+		Param(c.ratesName(), x.heads).Param("D", x.heads).Param("dt_bias", x.heads).
 		Add("conv1d", d.causalConv(c, channels, x.taps, x.convBias)).
-		Add("act", c.activation(c.text(d.actKey, d.act))).
+		Add("act", c.activation(x.act)).
 		Add("in_proj", layers.Linear(hidden, x.inner+channels+x.heads, layers.Attr("bias", x.bias))).
 		Add("out_proj", layers.Linear(x.inner, hidden, layers.Attr("bias", x.outBias)))
 	if x.norm != "" {

@@ -10,7 +10,10 @@ import (
 
 // recurrents are the families whose layers, or some of them, keep a state of a fixed size beside keys and values or in
 // place of them.
-var recurrents = []*family{mamba, falconMamba, mamba2, lfm2, falconH1, graniteHybrid, bamba, qwen3Next, qwen35, qwen35Moe}
+var recurrents = []*family{
+	mamba, falconMamba, mamba2, lfm2, falconH1, graniteHybrid, bamba, qwen3Next, qwen35, qwen35Moe,
+	lfm2Moe, jamba, nemotronH, minimax, kimiLinear,
+}
 
 // backboneNames are the names of the modules of Mamba.
 var backboneNames = names{base: "backbone", embed: "embeddings", norm: "norm_f", before: [2]string{"norm"}}
@@ -55,28 +58,37 @@ var (
 		},
 	}, dualityForward)
 
-	lfm2 = recurrentFamily(decoder{
+	lfm2 = lfm2Family(nil, decoder{
 		model: "lfm2", class: module("lfm2", "Lfm2"), name: "Lfm2", vocabulary: 65536, hidden: 2560, inner: 12288, layers: 32, heads: 32,
 		keys: 8, positions: 128000, eps: 1e-5, epsKey: "norm_eps", act: silu, pad: 0, ties: true, rope: rope{theta: 1e6},
-		headNorm: headNorm{kind: eachHead},
-		names: names{
-			norm: "embedding_norm", mlp: "feed_forward", before: [2]string{"operator_norm", "ffn_norm"}, gate: "w1", up: "w3", down: "w2",
-			o: "out_proj", qNorm: "q_layernorm", kNorm: "k_layernorm",
-		},
 		feed: func(d *decoder, c *config, _ int, s shape) *layers.Module {
 			return d.mlp(c, s.hidden, c.lfm2Inner(s.inner))
 		},
-		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
-			if c.lfm2Attends(i, s.layers) {
-				return "", nil
-			}
-			bias := c.flag("conv_bias", false)
-			return "conv", layers.New(d.class+"Mixer", map[string]any{"hidden": s.hidden}).
-				Add("conv", d.causalConv(c, s.hidden, c.size("conv_L_cache", 3), bias)).
-				Add("in_proj", layers.Linear(s.hidden, 3*s.hidden, layers.Attr("bias", bias))).
-				Add("out_proj", layers.Linear(s.hidden, s.hidden, layers.Attr("bias", bias)))
+	})
+
+	lfm2Moe = lfm2Family(&mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 32, chosen: 4, inner: 1792,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
+		dense: func(c *config) func(i int) bool {
+			n := c.number("num_dense_layers", 2)
+			return func(i int) bool { return i < n }
 		},
-	}, shortConvForward)
+		outer: func(c *config) string {
+			if c.flag("use_expert_bias", true) {
+				return "expert_bias"
+			}
+			return ""
+		},
+		more: func(c *config, router *layers.Module, _ int) {
+			router.Attrs["epsilon"], router.Attrs["factor"] = 1e-6, c.float("routed_scaling_factor", 1)
+		},
+	}, decoder{
+		model: "lfm2_moe", class: module("lfm2_moe", "Lfm2Moe"), name: "Lfm2Moe", vocabulary: 65536, hidden: 2048, inner: 7168, layers: 32,
+		heads: 32, keys: 8, positions: 128000, eps: 1e-5, epsKey: "norm_eps", act: silu, pad: 0, ties: true, rope: rope{theta: 1e6},
+		renames: []string{".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj."},
+	})
+
+	jamba = jambaFamily()
 
 	falconH1 = recurrentFamily(decoder{
 		model: "falcon_h1", class: module("falcon_h1", "FalconH1"), name: "FalconH1", vocabulary: 128000, hidden: 4096, inner: 14336,
@@ -121,6 +133,71 @@ var (
 		layers: 40, heads: 16, keys: 2, size: 256, positions: 32768, eps: 1e-6, ignored: []string{`^mtp`, `^model.visual`},
 	}, false)
 )
+
+// lfm2Family is the family of a decoder whose layers have an attention or a short convolution. x is nil where no layer has
+// experts.
+func lfm2Family(x *mixture, d decoder) *family {
+	d.headNorm = headNorm{kind: eachHead}
+	d.names = names{
+		norm: "embedding_norm", mlp: "feed_forward", before: [2]string{"operator_norm", "ffn_norm"}, gate: "w1", up: "w3", down: "w2",
+		o: "out_proj", qNorm: "q_layernorm", kNorm: "k_layernorm",
+	}
+	d.mixer = func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
+		if c.lfm2Attends(i, s.layers) {
+			return "", nil
+		}
+		bias := c.flag("conv_bias", false)
+		return "conv", layers.New(d.class+"Mixer", map[string]any{"hidden": s.hidden}).
+			Add("conv", d.causalConv(c, s.hidden, c.size("conv_L_cache", 3), bias)).
+			Add("in_proj", layers.Linear(s.hidden, 3*s.hidden, layers.Attr("bias", bias))).
+			Add("out_proj", layers.Linear(s.hidden, s.hidden, layers.Attr("bias", bias)))
+	}
+	if x != nil {
+		d.feed = x.feed
+	}
+	f := recurrentFamily(d, shortConvForward)
+	if x != nil {
+		x.join(f, d.class)
+	}
+	return f
+}
+
+// jambaFamily is transformers/models/jamba/modeling_jamba.py: mixers of Mamba with norms, some attentions without positions, and
+// experts in every other layer.
+func jambaFamily() *family {
+	of := func(c *config, kind string, period, offset int) func(i int) bool {
+		n, first := c.size(kind+"_layer_period", period), c.number(kind+"_layer_offset", offset)
+		return func(i int) bool { return i%n == first }
+	}
+	x := mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "router", number: 16, chosen: 2, numberKey: expertsKey,
+		chosenKey: chosenKey, scores: softmaxOfAll,
+		dense: func(c *config) func(i int) bool {
+			mixed := of(c, "expert", 2, 1)
+			return func(i int) bool { return c.size(expertsKey, 16) == 1 || !mixed(i) }
+		},
+	}
+	d := decoder{
+		model: "jamba", class: module("jamba", "Jamba"), name: "Jamba", vocabulary: 65536, hidden: 4096, inner: 14336, layers: 32,
+		heads: 32, keys: 8, positions: 262144, eps: 1e-6, act: silu, actKey: hiddenAct, pad: 0, still: true, feed: x.feed, noTokens: true,
+		names: names{
+			norm: "final_layernorm", mlp: "feed_forward", before: [2]string{"input_layernorm", "pre_ff_layernorm"},
+		},
+		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
+			if of(c, "attn", 8, 4)(i) {
+				return "", nil
+			}
+			m := d.selective(c, s.hidden)
+			for k, size := range []int{m.Int("rank"), m.Int("state"), m.Int("state")} {
+				m.Add(selectiveNorms[k], d.normModule(c, size))
+			}
+			return "mamba", m
+		},
+	}
+	f := withMixer(d.family(), d.class, selectiveForward)
+	x.join(f, d.class)
+	return f
+}
 
 // numbers returns an entry that is a list of numbers.
 func (c *config) numbers(key string) []int {
@@ -185,7 +262,7 @@ func (c *config) dualHeads(x dual) dual {
 }
 
 // falconH1Layer adds to a layer of Falcon-H1 the mixer beside the attention, and its factors.
-func falconH1Layer(d *decoder, c *config, s shape, layer *layers.Module) {
+func falconH1Layer(d *decoder, c *config, _ int, s shape, layer *layers.Module) {
 	norm := ""
 	if c.flag("mamba_rms_norm", false) {
 		if norm = "gated"; c.flag("mamba_norm_before_gate", true) {
@@ -261,7 +338,12 @@ func graniteHybridFamily() *family {
 		scaling:   func(c *config, _ int) float64 { return c.float("attention_multiplier", 1) },
 		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1),
 		logits: func(c *config) float64 { return 1 / c.nonzero("logits_scaling", 1) },
-		by:     func(c *config, d *decoder) { d.still = c.text("position_embedding_type", "") != "rope" },
+		by: func(c *config, d *decoder) {
+			d.still = c.text("position_embedding_type", "") != "rope"
+			if !c.whole && c.holds("shared_mlp.gate_proj.weight") { // as GGUF files have it
+				d.gateFused, d.names.gate, d.names.up, d.names.down = false, "gate_proj", "up_proj", "down_proj"
+			}
+		},
 		feed: func(d *decoder, c *config, _ int, s shape) *layers.Module {
 			return d.mlp(c, s.hidden, c.size("shared_intermediate_size", 1024))
 		},
@@ -272,16 +354,12 @@ func graniteHybridFamily() *family {
 			}
 			return "mamba", d.duality(c, s.hidden, c.dual(s.hidden, "gated"))
 		},
-		more: func(d *decoder, c *config, s shape, layer *layers.Module) {
+		more: func(d *decoder, c *config, _ int, s shape, layer *layers.Module) {
 			if c.number(expertsKey, 8) > 0 {
 				layer.Add("block_sparse_moe", x.feed(d, c, 0, s))
 			}
 		},
-		renames: []string{
-			".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj",
-			".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj",
-			".router.layer.weight", ".router.weight",
-		},
+		renames: graniteNames,
 	}
 	f := recurrentFamily(d, dualityForward)
 	x.join(f, d.class)

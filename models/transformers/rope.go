@@ -27,6 +27,8 @@ type rope struct {
 	slides   bool
 	// alpha is set where the type dynamic with an alpha has a larger base and no more.
 	alpha bool
+	// scaled is set where parameters of the type longrope say what cosines and sines are multiplied with: Phi-3.5-MoE.
+	scaled bool
 	// missing are the parameters of files that have none.
 	missing map[string]any
 }
@@ -69,6 +71,9 @@ func (c *config) ropeParameters(r rope) (p *config, theta float64) {
 		p.fields = maps.Clone(p.fields)
 		maps.Copy(p.fields, older.fields)
 	}
+	if len(p.fields) == 0 && r.missing != nil {
+		p.fields = r.missing
+	}
 	return p, c.float("rope_theta", theta)
 }
 
@@ -78,24 +83,9 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 	p, theta := c.ropeParameters(r)
 	defer c.adopt(p)
 	theta = p.float("rope_theta", theta)
-	share := r.part
-	if share == 0 {
-		share = 1
-	}
-	share = p.float("partial_rotary_factor", c.float("partial_rotary_factor|rotary_pct", share))
-	kind := p.text("rope_type|type", "default")
-	dim := int(float64(headDim) * share)
-	if r.dims != nil {
-		dim = r.dims(c)
-		share = min(float64(dim)/float64(headDim), 1)
-	}
-	switch {
-	case share != 1 && !r.partial():
-		c.unsupported("rotary embeddings of a part of the heads")
-	case headDim > maxTable:
-		c.fail("head_dim", "is %d, more than %d", headDim, maxTable)
-	case !(theta > 0) || share <= 0 || share > 1 || dim < 2 || dim > headDim || dim%2 != 0:
-		c.fail("rope_parameters", "want rotary embeddings of base %v of %v of %d elements", theta, share, headDim)
+	kind, dim, share := c.turned(p, headDim, r)
+	if !(theta > 0) {
+		c.fail("rope_parameters", "want rotary embeddings of base %v", theta)
 	}
 	if c.err != nil || p.err != nil {
 		return layers.Identity()
@@ -119,12 +109,14 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 		freq[i] = 1 / x
 	}
 	switch kind {
-	case "default":
+	case "default", "mrope": // for texts, whose positions are the same in all dimensions
 	case "linear":
 		factor := p.positive(c, "factor", 0)
 		for i := range freq {
 			freq[i] /= float32(factor)
 		}
+	case "proportional":
+		c.proportional(p, share, freq)
 	case "llama3":
 		c.llama3(p, positions, freq)
 	case "yarn":
@@ -135,7 +127,13 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 			context = float64(c.size(contextName, 4096))
 		}
 		m.Attrs["context"] = int(context)
-		m.Attrs["attention_scaling"] = c.longrope(p, positions, context)
+		if m.Attrs["attention_scaling"] = c.longrope(p, positions, context); r.scaled {
+			scale := p.float("short_mscale", 1)
+			if m.Attrs["attention_scaling"] = scale; p.float("long_mscale", 1) != scale {
+				c.unsupported("rotary embeddings of another size behind the original context")
+			}
+			m.Attrs["context"] = 0 // transformers takes the short factors for any length
+		}
 		table("long_inv_freq", p.stretched("long_factor", powers))
 		freq = p.stretched("short_factor", powers)
 	case "dynamic":
@@ -150,6 +148,32 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 	}
 	table("inv_freq", freq)
 	return m
+}
+
+// turned returns of which type rotary embeddings are, how many elements of a head they turn and which share of it that is. The type
+// "proportional" makes them for all elements, and turns a share.
+func (c *config) turned(p *config, headDim int, r rope) (kind string, dim int, share float64) {
+	if share = r.part; share == 0 {
+		share = 1
+	}
+	share = p.float("partial_rotary_factor", c.float("partial_rotary_factor|rotary_pct", share))
+	kind = p.text("rope_type|type", "default")
+	if dim = int(float64(headDim) * share); kind == "proportional" {
+		dim = headDim
+	}
+	if r.dims != nil {
+		dim = r.dims(c)
+		share = min(float64(dim)/float64(headDim), 1)
+	}
+	switch {
+	case share != 1 && !r.partial() && kind != "proportional":
+		c.unsupported("rotary embeddings of a part of the heads")
+	case headDim > maxTable:
+		c.fail("head_dim", "is %d, more than %d", headDim, maxTable)
+	case !(share > 0) || share > 1 || dim < 2 || dim > headDim || dim%2 != 0:
+		c.fail("rope_parameters", "want rotary embeddings of %v of %d elements", share, headDim)
+	}
+	return kind, dim, share
 }
 
 // positive returns a positive number of the rotary embeddings' parameters.

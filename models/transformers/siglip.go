@@ -212,6 +212,9 @@ func seenOf(t *layers.Trace, m *layers.Module, padding layers.Tensor, batch, que
 func (g siglip) visionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	mask := optional(t, args, 1)
 	x := t.ChildOf(m, "embeddings", optional(t, args, 0), optional(t, args, 2)).(layers.Tensor)
+	if m.Bool("states") {
+		return statesOf(t, m.Child("encoder"), x)
+	}
 	s := x.Shape()
 	x = t.ChildOf(m, "encoder", x, seenOf(t, m, mask, s[0], s[1], s[1])).(layers.Tensor)
 	x = t.Child(m, "post_layernorm", x)

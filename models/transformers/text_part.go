@@ -1,19 +1,29 @@
 package transformers
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/optimem/optimem/layers"
 )
 
-// textParts are the model types that see pictures or hear and have a decoder for their text in text_config, with the
-// model_type that one has where the file does not say it, and the default of tie_word_embeddings, which is the whole model's.
-var textParts = map[string]struct {
-	kind string
-	ties bool
-}{
-	"gemma3": {"gemma3_text", true}, "mistral3": {"mistral", true}, "llava": {"llama", false}, "llava_next": {"llama", false},
-	"llama4": {"llama4_text", false}, "qwen3_5": {"qwen3_5_text", false}, "qwen3_5_moe": {"qwen3_5_moe_text", false},
+// textParts are the model types that see pictures or hear and have a decoder for their text in text_config.
+var textParts = map[string]textPart{
+	"gemma3": {kind: "gemma3_text", ties: true}, "gemma3n": {kind: "gemma3n_text", ties: true}, "gemma4": {kind: "gemma4_text", ties: true},
+	"mistral3": {kind: "mistral"}, "llava": {kind: "llama"}, "llava_next": {kind: "llama"}, "kimi_k25": {kind: "deepseek_v3"},
+	"qwen2_vl": {kind: "qwen2"}, "qwen2_5_vl": {kind: "qwen2"}, "qwen3_vl": {kind: "qwen3"},
+	"qwen3_vl_moe": {kind: "qwen3_moe", outer: true, fixed: map[string]any{"norm_topk_prob": true}},
+	"llama4":       {kind: "llama4_text"}, "qwen3_5": {kind: "qwen3_5_text"}, "qwen3_5_moe": {kind: "qwen3_5_moe_text"},
+}
+
+// A textPart says what such a decoder is.
+type textPart struct {
+	// kind is the model_type where the file does not say it; ties the default of tie_word_embeddings, which is the whole model's, and
+	// outer that no other decides.
+	kind        string
+	ties, outer bool
+	// fixed are entries that such a model has whatever the file says.
+	fixed map[string]any
 }
 
 // takeTextPart makes the configuration that of the text part, where it is one of a model that has one.
@@ -21,8 +31,14 @@ func (c *config) takeTextPart() {
 	outer, _ := c.fields["model_type"].(string)
 	part, ok := textParts[outer]
 	inner, isObject := c.fields["text_config"].(map[string]any)
-	if !ok || !isObject {
+	if !ok {
 		return
+	}
+	if !isObject { // older files have the text part's entries beside the others
+		if inner = maps.Clone(c.fields); c.fields["vision_config"] == nil {
+			return
+		}
+		delete(inner, "model_type")
 	}
 	kind, given := inner["model_type"].(string)
 	if !given {
@@ -40,8 +56,9 @@ func (c *config) takeTextPart() {
 		fields["quantization_config"] = c.fields["quantization_config"]
 	}
 	if tied, given := c.fields["tie_word_embeddings"].(bool); given || part.ties {
-		fields["tie_word_embeddings"] = tied || !given || !part.ties && inner["tie_word_embeddings"] == true
+		fields["tie_word_embeddings"] = tied || !given || !part.ties && !part.outer && inner["tie_word_embeddings"] == true
 	}
+	maps.Copy(fields, part.fixed)
 	for _, h := range f.heads {
 		if h.context != nil {
 			fields["architectures"] = []any{h.class}
@@ -57,7 +74,8 @@ func (c *config) takeTextPart() {
 // textNames are the beginnings of names in models that have a text part, and what they are in the part alone.
 var textNames = [][2]string{
 	{"model.language_model.", "model."}, {"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."},
-	{"lm_head.", "lm_head."},
+	{"lm_head.", "lm_head."}, {"model.layers.", "model.layers."}, {"model.embed_tokens.", "model.embed_tokens."},
+	{"model.norm.", "model.norm."},
 }
 
 // textDict returns the weights of the text part under its own names, and what those are called in the checkpoint.

@@ -82,9 +82,9 @@ func transducing(context, source func(c *config) int, h head) head {
 }
 
 // families is every family of the package.
-var families = slices.Concat(decoders, mixtures, recurrents, siglipFamilies, []*family{
+var families = slices.Concat(decoders, mixtures, recurrents, siglipFamilies, speechFamilies, []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, electra, mpnet, debertaV2, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
-	vit, deit, dinov2, dinov3, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper,
+	vit, deit, dinov2, dinov3, clip, clipText, clipVision, t5, bart, mbart, pegasus, marian, whisper, llava, chineseClip, blip,
 })
 
 // Classes are the package's classes.
@@ -112,7 +112,11 @@ func FromConfig(text []byte, dict layers.StateDict) (*layers.Architecture, error
 // such as "llama": a model of a type that is not known here, and that is of a known family by its weights and all that its
 // configuration says.
 func Named(class string, text []byte, dict layers.StateDict) (*layers.Architecture, error) {
-	c, err := parseConfig(text, dict)
+	parse := parseConfig
+	if seeing(class) {
+		parse = parseWhole
+	}
+	c, err := parse(text, dict)
 	if err != nil {
 		return nil, err
 	}
@@ -211,6 +215,13 @@ func choose(c *config, class string) (*family, *head, error) {
 			return f, &f.heads[k], nil
 		}
 	}
+	if f.model != c.fields["model_type"] && strings.HasSuffix(class, "ForCausalLM") { // of a type with another name, as its class
+		for k := range f.heads {
+			if f.heads[k].context != nil && c.fields["clip_qkv"] == nil && c.fields["use_sliding_window"] != true {
+				return f, &f.heads[k], nil
+			}
+		}
+	}
 	unknown := &UnsupportedError{Type: f.model, Class: class}
 	for _, h := range f.heads {
 		unknown.Known = append(unknown.Known, h.class)
@@ -234,8 +245,17 @@ func familyOf(c *config, class string) (*family, error) {
 	return f, nil
 }
 
+// sameAs are model types that are another by a name of their own: their folders name that one's classes.
+var sameAs = map[string]string{
+	"kimi_k2": "deepseek_v3", "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
+	"qwen3_vl_moe_text": "qwen3_moe", "internlm3": "llama", "iquestcoder": "llama",
+}
+
 // familyNamed returns the family of a model_type, nil where there is none.
 func familyNamed(model string) *family {
+	if same, ok := sameAs[model]; ok {
+		model = same
+	}
 	if i := slices.IndexFunc(families, func(f *family) bool { return f.model == model }); i >= 0 {
 		return families[i]
 	}

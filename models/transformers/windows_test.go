@@ -35,7 +35,7 @@ func forEachWindow(t *testing.T, test func(t *testing.T, model *models.Model)) {
 		}
 	}
 	for _, r := range decodersIn(t, "decoders.json.gz") {
-		if r.Name == "gemma3" || slices.Contains([]string{"ministral", "cohere2", "starcoder2"}, r.Name) && !testing.Short() {
+		if r.Name == "gemma3" || slices.Contains([]string{"ministral", "cohere2", "starcoder2", "gemma3n", "gemma4"}, r.Name) && !testing.Short() {
 			run(r.Name, r.folder(t))
 		}
 	}

@@ -72,6 +72,8 @@ type queue struct {
 type DeviceMemory struct {
 	// Slot returns the bytes of a paged group's slot in the ring.
 	Slot func(group *plan.Group) []byte
+	// Decoded returns the reads of a group that is decoded from blocks that stay, of sources that have these.
+	Decoded func(group *plan.Group) []plan.Span
 	// Fixed is the arena of the weights that stay. It is needed where these are fetched.
 	Fixed []byte
 }
@@ -102,7 +104,11 @@ func NewDirect(p *plan.Plan, to DeviceMemory, stays [][]plan.Span, o Options) *D
 		d.visits[k] = v
 		d.order = append(d.order, v)
 		if group.Paged() { // counted over more visits than the plan counts, it waits for what the plan says or later
-			d.add(v, group.Spans, to.Slot(group))
+			list := group.Spans
+			if group.Decoded {
+				list = to.Decoded(group)
+			}
+			d.add(v, list, to.Slot(group))
 		}
 		if brings {
 			d.add(v, stays[k], to.Fixed)

@@ -71,6 +71,9 @@ type Fetcher interface {
 type Options struct {
 	// Readers is how many goroutines read at once what no queue takes.
 	Readers int
+	// Copiers is how many goroutines copy at once what the host holds in memory, for a Staged fetcher, since that is work for
+	// processors and none for a disk; 0 is as many as there are processors.
+	Copiers int
 	// Read counts the bytes that were read.
 	Read *atomic.Int64
 	// Loads notes when groups were brought, nil where nobody wants to know. On a device with memory of its own the copies
@@ -79,6 +82,8 @@ type Options struct {
 	// PieceBytes is how much a read of a Direct fetcher takes at most, QueuesPay how much has to be read for a single pass
 	// to have queues; 0 is what suits disks.
 	PieceBytes, QueuesPay int64
+	// AlignBytes is what offsets in slots of a Staged fetcher are multiples of.
+	AlignBytes int64
 }
 
 // An Error says which group could not be brought.

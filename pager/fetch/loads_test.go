@@ -109,3 +109,28 @@ func TestLoadsOfStaged(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A partly file says that the host holds a part of its bytes.
+type partly struct {
+	storage.Source
+	part float64
+}
+
+func (f partly) CachedBytes(_, n int64) (int64, bool) { return int64(f.part * float64(n)), f.part >= 0 }
+func (f partly) Size() int64                          { return 1 << 20 }
+
+// TestCopiers: many read what the host holds nearly all of, and as many as disks want everything else.
+func TestCopiers(t *testing.T) {
+	for part, want := range map[float64]int{1: 7, 0.97: 7, 0.9: 4, 0.5: 4, 0: 4, -1: 4} {
+		list := []plan.Span{{Extent: storage.Extent{Source: partly{part: part}, Bytes: 1 << 19}}}
+		if got := Copiers(4, 7, extents(list)); got != want {
+			t.Errorf("%v of the bytes: %d goroutines, want %d", part, got, want)
+		}
+		if got := Copiers(8, 7, extents(list)); got != 8 {
+			t.Errorf("%v of the bytes: %d goroutines, although disks want 8", part, got)
+		}
+	}
+	if got := Copiers(4, 7, extents(nil)); got != 4 {
+		t.Errorf("nothing to read: %d goroutines", got)
+	}
+}

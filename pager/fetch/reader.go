@@ -3,6 +3,8 @@ package fetch
 import (
 	"context"
 	"fmt"
+	"iter"
+	goruntime "runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,8 @@ type visit struct {
 	path   string
 	after  int
 	pieces []piece
+	// held says that the host has the bytes of its reads in memory, nearly all of them.
+	held bool
 	// left counts the pieces that are under way; arrived has a token once there are none.
 	left    atomic.Int32
 	arrived chan struct{}
@@ -71,7 +75,9 @@ func (v *visit) unchanged() error {
 
 // A reader reads pieces with several goroutines.
 type reader struct {
-	work  chan piece
+	work chan piece
+	// disk has room for as many reads as disks want at once, nil where all may read.
+	disk  chan struct{}
 	idle  sync.WaitGroup
 	bytes *atomic.Int64
 	loads *Loads
@@ -121,6 +127,14 @@ func (r *reader) read(p piece) {
 			r.fail(&Error{p.visit.path, panicked.By(v)})
 		}
 	}()
+	if r.disk != nil && !p.visit.held {
+		select {
+		case r.disk <- struct{}{}:
+			defer func() { <-r.disk }()
+		case <-r.ctx.Done():
+			return
+		}
+	}
 	if err := r.fill(p); err != nil {
 		r.fail(err)
 		return
@@ -175,6 +189,47 @@ func (r *reader) wait(ctx context.Context, v *visit) error {
 		return r.err
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// Held reports whether the host has nearly all bytes of some extents in memory, as far as their sources can tell.
+func Held(extents iter.Seq[storage.Extent]) bool {
+	var held, all int64
+	for e := range extents {
+		n := min(e.Bytes, e.Source.Size()-e.Offset)
+		all += max(n, 0)
+		switch s := e.Source.(type) {
+		case storage.MemorySource:
+			held += max(n, 0)
+		case storage.CachedSource:
+			if here, ok := s.CachedBytes(e.Offset, n); ok {
+				held += here
+			}
+		}
+	}
+	return all > 0 && held >= all/heldParts*(heldParts-1)
+}
+
+// Copiers is how many goroutines read extents at once: as many as given for what disks have to read, one for each processor
+// where the host has the bytes.
+func Copiers(readers, copiers int, extents iter.Seq[storage.Extent]) int {
+	if copiers == 0 {
+		copiers = goruntime.GOMAXPROCS(0)
+	}
+	if copiers > readers && Held(extents) {
+		return copiers
+	}
+	return readers
+}
+
+// extents are those that spans read.
+func extents(list []plan.Span) iter.Seq[storage.Extent] {
+	return func(yield func(storage.Extent) bool) {
+		for i := range list {
+			if !yield(list[i].Extent) {
+				return
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	goruntime "runtime"
 	"time"
 
 	"github.com/optimem/optimem/device"
@@ -13,7 +14,7 @@ import (
 // that the device can copy from never.
 type Staged struct {
 	reader
-	readers int
+	readers, copiers int
 	// stream copies to the ring, compute runs the ops.
 	stream, compute device.Stream
 	ring            device.Memory
@@ -32,12 +33,15 @@ type StagedGroup struct {
 	Group *plan.Group
 	// Number is the group's in its plan.
 	Number int
-	// InPlace are the bytes of each part in the memory of their sources, from where the device copies by itself, else nil.
+	// InPlace are the bytes of each part in the memory of their sources, from where the device copies by itself, else nil. The
+	// capacity of each is that of the source's memory from there on.
 	InPlace [][]byte
 	// Copy is where the bytes of a group stay whose copy is kept in host memory. They are there once Held says so, which
 	// the fetcher sets and whoever takes the memory may have set before.
 	Copy []byte
 	Held *bool
+	// Take returns what Copy is to be, where that is nil: it is asked when the group is first brought.
+	Take func() ([]byte, error)
 	// Slots are the staging slots that the bytes of the others pass through. All groups have the same two.
 	Slots [plan.StagingSlots][]byte
 }
@@ -57,6 +61,53 @@ type stagedVisit struct {
 	StagedGroup
 	// slots are the reads into each staging slot, for groups that pass through these.
 	slots [plan.StagingSlots][]piece
+	// copies are those that take the group's parts to its slot.
+	copies []slotCopy
+}
+
+// A slotCopy is a copy to the ring: of bytes where sources lie in memory, else of those at an offset in host memory.
+type slotCopy struct {
+	from  []byte
+	run   plan.Run
+	bytes int64
+}
+
+// copiesOf lists the copies of a group: of parts that lie alike in host memory and in the slot one together.
+func copiesOf(v *StagedGroup, alignBytes int64) (list []slotCopy) {
+	if v.InPlace == nil {
+		for _, run := range plan.Runs(v.Group.Parts, alignBytes) {
+			list = append(list, slotCopy{run: run, bytes: run.Bytes})
+		}
+		return list
+	}
+	for _, run := range plan.Runs(v.Group.Parts, alignBytes) {
+		if v.together(run) {
+			list = append(list, slotCopy{v.InPlace[run.First][:run.Bytes], run, run.Bytes})
+			continue
+		}
+		for i := range v.Group.Parts {
+			if p := &v.Group.Parts[i]; p.Staged >= run.Staged && p.Staged < run.Staged+run.Bytes {
+				list = append(list, slotCopy{v.InPlace[i], plan.Run{First: i, Offset: p.Offset}, p.High - p.Low})
+			}
+		}
+	}
+	return list
+}
+
+// together reports whether the parts of a run lie in the memory of sources as they would in host memory.
+func (v *StagedGroup) together(run plan.Run) bool {
+	first := v.InPlace[run.First]
+	if int64(cap(first)) < run.Bytes {
+		return false
+	}
+	first = first[:run.Bytes]
+	for i := range v.Group.Parts {
+		at := v.Group.Parts[i].Staged - run.Staged
+		if at >= 0 && at < run.Bytes && &v.InPlace[i][0] != &first[at] {
+			return false
+		}
+	}
+	return true
 }
 
 // passing reports whether the bytes pass through a staging slot.
@@ -67,15 +118,17 @@ func (v *stagedVisit) passing() bool { return v.InPlace == nil && !v.Group.Copie
 func NewStaged(
 	dev device.Device, compute device.Stream, ring device.Memory, groups []StagedGroup, o Options,
 ) (_ *Staged, err error) {
-	s := &Staged{readers: o.Readers, compute: compute, ring: ring}
+	s := &Staged{readers: o.Readers, copiers: o.Copiers, compute: compute, ring: ring}
 	s.bytes, s.loads = o.Read, o.Loads
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
 	for _, group := range groups {
 		v := &stagedVisit{visit: newVisit(group.Number, group.Group), StagedGroup: group}
+		v.copies = copiesOf(&group, o.AlignBytes)
 		switch {
 		case v.InPlace != nil:
+		case v.Group.Copied && v.Copy == nil: // it takes the memory later
 		case v.Group.Copied:
 			v.pieces = pieces(v.Group.Spans, v.Copy, pieceBytes, &v.visit)
 		default:
@@ -104,7 +157,13 @@ func (s *Staged) Begin() {
 	for range plan.StagingSlots {
 		s.free <- nil
 	}
-	s.start(s.readers, s.readers)
+	most := s.copiers
+	if most == 0 {
+		most = goruntime.GOMAXPROCS(0)
+	}
+	most = max(most, s.readers)
+	s.disk = make(chan struct{}, s.readers)
+	s.start(most, most)
 	s.idle.Go(s.feed)
 	s.idle.Go(s.copy)
 }
@@ -114,6 +173,9 @@ func (s *Staged) feed() {
 	slot := 0
 	for n := 0; ; n++ {
 		v := s.order[n%len(s.order)]
+		if !s.take(v) {
+			return
+		}
 		list, from := v.pieces, v.Copy
 		switch {
 		case v.Held != nil && *v.Held:
@@ -137,6 +199,7 @@ func (s *Staged) feed() {
 		var began, ended time.Time
 		if len(list) > 0 {
 			s.loads.stamp(&began)
+			v.visit.held = Copiers(s.readers, s.copiers, extents(v.Group.Spans)) > s.readers
 			if !s.request(&v.visit, list) {
 				return
 			}
@@ -160,6 +223,20 @@ func (s *Staged) feed() {
 			return
 		}
 	}
+}
+
+// take takes the memory of a visit's copy where it is not there yet, and reports whether it could.
+func (s *Staged) take(v *stagedVisit) bool {
+	if v.InPlace != nil || !v.Group.Copied || v.Copy != nil {
+		return true
+	}
+	mem, err := v.Take()
+	if err != nil {
+		s.fail(&Error{v.path, err})
+		return false
+	}
+	v.Copy, v.pieces = mem, pieces(v.Group.Spans, mem, pieceBytes, &v.visit)
+	return true
 }
 
 // copy gives the copies of one visit after the other to the device, each behind the event after which its slot is free.
@@ -221,15 +298,13 @@ func (s *Staged) copy() {
 
 // bring copies the parts of a group to its slot.
 func (s *Staged) bring(v fed) error {
-	for i, part := range v.Group.Parts {
-		n := part.High - part.Low
-		var from []byte
-		if v.InPlace != nil {
-			from = v.InPlace[i]
-		} else {
-			from = v.from[part.Staged:][:n]
+	for i := range v.copies {
+		c := &v.copies[i]
+		from := c.from
+		if from == nil {
+			from = v.from[c.run.Staged:][:c.bytes]
 		}
-		to := device.Region{Memory: s.ring, Offset: v.Group.SlotOffset + part.Offset, Bytes: n}
+		to := device.Region{Memory: s.ring, Offset: v.Group.SlotOffset + c.run.Offset, Bytes: c.bytes}
 		if err := s.stream.CopyIn(to, from); err != nil {
 			return err
 		}

@@ -7,6 +7,9 @@ const (
 	// alone and are cut again by block devices.
 	pieceBytes = 1 << 20
 
+	// Of what the host holds in memory all but one of heldParts are to be there, or it is for the disk to read.
+	heldParts = 16
+
 	// queued is how many reads of a source are under way at most. Together they are what a disk has to do while an op
 	// runs, and less than what block devices take before they let the caller wait.
 	queued = 160

@@ -32,6 +32,9 @@ func (d *draft) auto() (*plan.Plan, error) {
 	if q := d.carved(p); q != nil {
 		p = q
 	}
+	if q := d.stored(p); q != nil {
+		p = q
+	}
 	p, err = asAuto(p, err, least)
 	if err != nil || d.o.HostLower == nil || d.o.Target.Direct {
 		return p, err

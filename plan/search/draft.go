@@ -277,17 +277,17 @@ func (d *draft) lay(group *plan.Group) {
 		group.LoadSeconds = diskSeconds(r, group)
 		return
 	}
-	for i := range group.Parts {
-		group.Parts[i].Offset = group.SlotBytes
-		group.SlotBytes += plan.AlignUp(group.Parts[i].High-group.Parts[i].Low, d.o.Target.AlignBytes)
-	}
-	group.Spans = staged(g, group.Parts)
-	group.LoadSeconds = copySeconds(r, group.Parts)
+	group.Spans, group.SlotBytes = staged(g, group.Parts, d.o.Target.AlignBytes)
+	group.LoadSeconds = copySeconds(r, group.Parts, d.o.Target.AlignBytes)
 }
 
 // plan completes a plan in which the groups for which keep is true stay, and the others go through a ring. It returns
 // nil where a slot is larger than the ring.
-func (d *draft) plan(keep []bool, use layout) *plan.Plan {
+func (d *draft) plan(keep []bool, use layout) *plan.Plan { return d.planStored(keep, nil, use) }
+
+// planStored is plan; of the groups for which store is true the blocks of packed files stay, and the slots are filled
+// from there.
+func (d *draft) planStored(keep, store []bool, use layout) *plan.Plan {
 	d.o.ask()
 	g := d.l.Graph
 	p := d.base
@@ -301,8 +301,14 @@ func (d *draft) plan(keep []bool, use layout) *plan.Plan {
 		}
 	}
 	held = union(held)
+	p.Fixed.Stored = slices.Clip(p.Fixed.Stored)
 	for i := range p.Groups {
-		d.drop(&p.Groups[i], held)
+		group := &p.Groups[i]
+		d.drop(group, held)
+		if store != nil && store[i] && group.Paged() {
+			p.Fixed.Stored, group.Decoded = append(p.Fixed.Stored, storedOf(group)...), true
+		}
+		decodeOf(group, d.o.Rates)
 	}
 	fix(&p, g, held)
 	var visits []visit
@@ -405,7 +411,7 @@ func fix(p *plan.Plan, g *graph.Graph, parts []plan.Part) {
 			p.ConstBytes += plan.AlignUp(n, p.Target.AlignBytes)
 		}
 	}
-	p.Fixed = plan.Fixed{Parts: parts, Slots: p.Fixed.Slots}
+	p.Fixed = plan.Fixed{Parts: parts, Slots: p.Fixed.Slots, Stored: p.Fixed.Stored}
 	for _, part := range parts {
 		p.Fixed.WeightBytes += part.High - part.Low
 		p.Fixed.Params += g.Values[part.Value].Params(part.High - part.Low)
@@ -413,11 +419,8 @@ func fix(p *plan.Plan, g *graph.Graph, parts []plan.Part) {
 	if p.Target.Direct {
 		p.Fixed.Spans, p.Fixed.Bytes = spans(g, parts, 0) // what is between them would stay, too
 		laySlots(p)
+		layStored(p)
 		return
 	}
-	for i := range parts {
-		parts[i].Offset = p.Fixed.Bytes
-		p.Fixed.Bytes += plan.AlignUp(parts[i].High-parts[i].Low, p.Target.AlignBytes)
-	}
-	p.Fixed.Spans = staged(g, parts)
+	p.Fixed.Spans, p.Fixed.Bytes = staged(g, parts, p.Target.AlignBytes)
 }

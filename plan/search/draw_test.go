@@ -94,6 +94,9 @@ func drawGraph(t *rapid.T) *graph.Graph {
 	if rapid.Bool().Draw(t, "hidden") {
 		d.g.Outputs = append(d.g.Outputs, graph.Output{Name: "hidden", Operand: d.g.Whole(d.values[0])})
 	}
+	if rapid.IntRange(0, 3).Draw(t, "packed") == 0 {
+		inPacked(d.g)
+	}
 	return d.g
 }
 

@@ -140,6 +140,9 @@ func (f *follower) bringFixed() {
 	x := &f.p.Fixed
 	if f.p.Target.Direct {
 		f.fixed.bring(x.Spans, 0)
+		for i, s := range x.Stored {
+			f.fixed.write(s.Offset, s.Bytes, storedContent(i))
+		}
 	} else {
 		f.copyParts(x.Spans, x.Parts, &f.fixed, 0)
 	}
@@ -212,6 +215,7 @@ func (f *follower) load(visit int) {
 			break // it is not done
 		}
 		if f.p.Target.Direct {
+			f.decodes(group)
 			f.ring.bring(group.Spans, group.SlotOffset)
 		} else {
 			f.copyParts(group.Spans, group.Parts, &f.ring, group.SlotOffset)
@@ -220,6 +224,29 @@ func (f *follower) load(visit int) {
 	}
 	if f.loaded <= visit {
 		f.t.Fatalf("visit %d waits for one that comes after it\n%v", visit, f.p)
+	}
+}
+
+// storedContent is that of blocks that stay.
+func storedContent(i int) content { return content{packed: -1 - i} }
+
+// decodes looks whether the blocks stay from which a group is decoded.
+func (f *follower) decodes(group *plan.Group) {
+	for _, s := range group.Spans {
+		if !group.Decoded {
+			return
+		}
+		i := slices.IndexFunc(f.p.Fixed.Stored, func(b plan.Stored) bool {
+			return b.Extent.Source == s.Extent.Source && b.Extent.Offset <= s.Extent.Offset &&
+				s.Extent.Offset+s.Extent.Bytes <= b.Extent.Offset+b.Extent.Bytes
+		})
+		if i < 0 {
+			f.t.Fatalf("%s is decoded from blocks that do not stay\n%v", group.Name(), f.p)
+		}
+		b := f.p.Fixed.Stored[i]
+		if b.Offset+b.Bytes > f.p.Fixed.Bytes || !f.fixed.has(b.Offset, b.Bytes, storedContent(i)) {
+			f.t.Fatalf("the blocks of %s are not there\n%v", group.Name(), f.p)
+		}
 	}
 }
 

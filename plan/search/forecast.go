@@ -76,7 +76,7 @@ func forecast(p *plan.Plan, r cost.Rates) {
 		if group.Paged() && !group.OnHost {
 			f.LoadSeconds += group.LoadSeconds
 			copied += cachedSeconds(r, p.Target, group)
-			fromDisk = fromDisk || p.Target.Direct || !group.Copied
+			fromDisk = fromDisk || !group.Decoded && (p.Target.Direct || !group.Copied)
 		}
 	}
 	slower := farShare(p.Target, p.RingBytes)

@@ -118,7 +118,7 @@ func checkHost(t failer, p *plan.Plan) {
 	if p.StagingBytes < plan.StagingSlots*largest || p.StagingBytes == 0 && len(p.Fixed.Spans) > 0 {
 		t.Fatalf("%d bytes for %d groups of up to %d bytes at once\n%v", p.StagingBytes, plan.StagingSlots, largest, p)
 	}
-	if n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes + p.GatherBytes; p.HostBytes() != n {
+	if n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes + p.GatherBytes + p.DecodeBytes; p.HostBytes() != n {
 		t.Fatalf("takes %d bytes of host memory, which is for %d", p.HostBytes(), n)
 	}
 }
@@ -133,24 +133,27 @@ func checkForecast(t failer, p *plan.Plan, o Options) {
 		done      float64
 	}
 	var ring []slot
-	var loaded, now, pass, computed, loads float64
+	var loaded, now, pass, computed, loads, decoded float64
 	for range 8 {
 		begun, before := now, pass
-		computed, loads = 0, 0
+		computed, loads, decoded = 0, 0, 0
 		for i := range p.Groups {
 			group := &p.Groups[i]
 			if group.Paged() {
-				load := float64(plan.SpanBytes(group.Spans))/r.DiskBytes + float64(len(group.Spans))*r.ReadSeconds
+				load, decoding := loadOf(group, r)
 				if !p.Target.Direct {
+					decoding = 0
 					bus := 0.0
-					for _, part := range group.Parts {
-						bus += float64(part.High-part.Low)/r.CopyBytes + r.CopySeconds
+					for _, run := range plan.Runs(group.Parts, p.Target.AlignBytes) {
+						bus += float64(run.Bytes)/r.CopyBytes + r.CopySeconds
 					}
 					if load = max(load, bus); group.Copied {
 						load = bus
 					}
 				}
-				loads += load
+				loads, decoded = loads+load, decoded+decoding
+				now += decoding // by processors that ops wait for
+				load -= decoding
 				at := slot{low: group.SlotOffset, high: group.SlotOffset + group.SlotBytes}
 				for _, s := range ring {
 					if s.low < at.high && at.low < s.high {
@@ -174,9 +177,27 @@ func checkForecast(t failer, p *plan.Plan, o Options) {
 	if !near(f.ComputeSeconds, computed) || !near(f.LoadSeconds, loads) && p.RingBytes <= cost.NearBytes {
 		t.Fatalf("ops and loads are expected to take %v and %v s, want %v and %v\n%v", f.ComputeSeconds, f.LoadSeconds, computed, loads, p)
 	}
-	if !p.Target.Direct && !near(f.Seconds, pass) || f.Seconds < pass*(1-1e-6) || f.Seconds < max(computed, loads)*(1-1e-6) ||
+	if !p.Target.Direct && !near(f.Seconds, pass) || f.Seconds < pass*(1-1e-6) ||
+		f.Seconds < max(computed+decoded, loads-decoded)*(1-1e-6) ||
 		f.Seconds > (computed+loads*(1+cost.FarShare))*(1+1e-6)+float64(len(p.Groups))*cost.MostLateSeconds {
 		t.Fatalf("a pass is expected to take %v s, want %v, of which ops take %v and loads %v\n%v", f.Seconds, pass, computed, loads, p)
+	}
+}
+
+// loadOf is what filling a group's slot from files takes, and how much of that is work of the processors that ops wait for.
+func loadOf(group *plan.Group, r cost.Rates) (load, decoding float64) {
+	bytes, stored := plan.SpanBytes(group.Spans), int64(0)
+	blocks := storedOf(group)
+	for _, s := range blocks {
+		stored += s.Bytes
+	}
+	switch decode := r.Decoding(bytes); {
+	case blocks == nil:
+		return float64(bytes)/r.DiskBytes + float64(len(group.Spans))*r.ReadSeconds, 0
+	case group.Decoded:
+		return decode, cost.CopiedShare * decode
+	default:
+		return max(float64(stored)/r.DiskBytes, decode) + float64(len(group.Spans))*r.ReadSeconds, cost.CopiedShare * decode
 	}
 }
 

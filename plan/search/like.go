@@ -59,6 +59,9 @@ func (d *draft) like() *plan.Plan {
 		}
 	}
 	e = e.with(parts)
+	if len(other.Fixed.Stored) > 0 {
+		e.storedAs(other)
+	}
 	room := e.room()
 	if d.o.MemoryBytes > 0 {
 		room -= max(other.Fixed.Bytes-e.fixedBytes(), 0)

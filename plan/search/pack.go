@@ -316,11 +316,7 @@ func layPacking(p *plan.Plan, k *plan.Packing) (bytes int64) {
 	if p.Target.Direct {
 		k.Spans, bytes = spans(p.Lowered.Graph, parts, 0)
 	} else {
-		for i := range parts {
-			parts[i].Offset = bytes
-			bytes += plan.AlignUp(parts[i].High-parts[i].Low, p.Target.AlignBytes)
-		}
-		k.Spans = staged(p.Lowered.Graph, parts)
+		k.Spans, bytes = staged(p.Lowered.Graph, parts, p.Target.AlignBytes)
 	}
 	for i := range parts {
 		k.Pieces[i].Part = parts[i]

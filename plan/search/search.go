@@ -98,6 +98,7 @@ func find(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
 		packedSeconds(p, o.Rates, o.Ops)
 	}
 	p.Early = gainsEarly(p, o.Rates)
+	p.TransferBytes = transferBytes(p, o)
 	if n := p.HostBytes(); o.HostBytes > 0 && n > o.HostBytes {
 		return nil, &plan.CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
 	}

@@ -1,6 +1,9 @@
 package search
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
@@ -10,22 +13,25 @@ import (
 const (
 	// stagingBytes is the host memory through which weights that stay are brought to a device, leastStagingBytes what it
 	// is where host memory is scarce.
-	stagingBytes      = 16 << 20
+	stagingBytes      = 32 << 20
 	leastStagingBytes = 64 << 10
 )
 
-// staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, and gives
-// each part its place there.
-func staged(g *graph.Graph, parts []plan.Part) []plan.Span {
-	offsets := make([]int64, len(parts))
+// staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, gives each part
+// its place there and on the device, and returns how many bytes these take. On the device parts lie in the order of files, so
+// that neighbours are often copied at once.
+func staged(g *graph.Graph, parts []plan.Part, alignBytes int64) (list []plan.Span, deviceBytes int64) {
+	list, _ = spans(g, parts, maxGapBytes)
+	order := make([]*plan.Part, len(parts))
 	for i := range parts {
-		offsets[i] = parts[i].Offset
+		parts[i].Staged, order[i] = parts[i].Offset, &parts[i]
 	}
-	list, _ := spans(g, parts, maxGapBytes)
-	for i := range parts {
-		parts[i].Staged, parts[i].Offset = parts[i].Offset, offsets[i]
+	slices.SortStableFunc(order, func(a, b *plan.Part) int { return cmp.Compare(a.Staged, b.Staged) })
+	for _, p := range order {
+		p.Offset = deviceBytes
+		deviceBytes += plan.AlignUp(p.High-p.Low, alignBytes)
 	}
-	return list
+	return list, deviceBytes
 }
 
 // keepCopies decides which paged groups keep a copy in host memory: as many as there is room for, spread over the pass,
@@ -128,14 +134,40 @@ func cachedSeconds(r cost.Rates, t plan.Target, g *plan.Group) float64 {
 		return 0
 	}
 	plain, stored, decoded := packedBytes(g.Spans)
+	if g.Decoded {
+		plain, stored = 0, 0
+	}
 	return r.OutOfCache(plain+stored) + cost.CopiedShare*r.Decoding(decoded)
 }
 
 // copySeconds returns what copying parts to a device takes.
-func copySeconds(r cost.Rates, parts []plan.Part) float64 {
+func copySeconds(r cost.Rates, parts []plan.Part, alignBytes int64) float64 {
 	var n int64
-	for _, p := range parts {
-		n += p.High - p.Low
+	runs := plan.Runs(parts, alignBytes)
+	for i := range runs {
+		n += runs[i].Bytes
 	}
-	return r.Copying(n, len(parts))
+	return r.Copying(n, len(runs))
+}
+
+// mostTransferBytes bounds the host memory through which inputs and outputs pass. Copies of more take so long that the host may
+// as well wait for them.
+const mostTransferBytes = 16 << 20
+
+// transferBytes returns the host memory through which inputs and outputs of a pass go, as far as there is room for it.
+func transferBytes(p *plan.Plan, o Options) (n int64) {
+	if !o.Target.Pins || p.Sides != nil {
+		return 0
+	}
+	g := p.Lowered.Graph
+	for _, id := range g.Inputs {
+		n += plan.AlignUp(g.Values[id].Bytes(), o.Target.AlignBytes)
+	}
+	for i := range g.Outputs {
+		n += plan.AlignUp(g.Values[g.Outputs[i].Operand.Value].Bytes(), o.Target.AlignBytes)
+	}
+	if n = min(n*int64(p.Instances), mostTransferBytes); o.HostBytes > 0 {
+		n = min(n, max(o.HostBytes-p.HostBytes(), 0))
+	}
+	return n
 }

@@ -211,7 +211,7 @@ func checkFirstReads(t failer, p *plan.Plan) {
 		t.Fatalf("first reads of what a pass before may have changed\n%v", p)
 	}
 	if reads == nil {
-		if p.Target.Direct && len(p.Fixed.Packings) == 0 && len(p.Fixed.Spans) > 0 && !state {
+		if p.Target.Direct && len(p.Fixed.Packings)+len(p.Fixed.Stored) == 0 && len(p.Fixed.Spans) > 0 && !state {
 			t.Fatalf("no first reads\n%v", p)
 		}
 		return

@@ -36,6 +36,7 @@ func check(t TB, runs int64, of string, peakBytes, maxBytes int64) {
 	case runs == 0:
 		t.Errorf("the session ran nothing, so its peak says nothing")
 	case peakBytes > maxBytes:
-		t.Errorf("the session held %d bytes of %s, %d more than the %d of the test", peakBytes, of, peakBytes-maxBytes, maxBytes)
+		t.Errorf("the session held %d bytes of %s, %d more than the %d of the test", peakBytes, of,
+			peakBytes-maxBytes, maxBytes)
 	}
 }

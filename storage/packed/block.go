@@ -149,10 +149,10 @@ func decode(p, stored, halves []byte) error {
 	if err := b.words(halves); err != nil {
 		return err
 	}
-	if haveKernels {
-		b.fastJoin(p, halves)
-	} else {
+	if level == inGo {
 		b.join(p, halves)
+	} else {
+		b.fastJoin(p, halves)
 	}
 	return nil
 }
@@ -170,10 +170,15 @@ func turnOver(p, from []byte) {
 // words fills p with words of 16 bits.
 func (b *parts) words(p []byte) error {
 	used, ok := 0, false
-	if haveKernels {
+	switch level {
+	case withExpand:
 		used, ok = b.fast(p)
-	} else {
-		used, ok = b.plain(p)
+	case withVectors:
+		b.named(p)
+		used, ok = b.placeEscapes(p)
+	default:
+		b.plain(p)
+		used, ok = b.placeEscapes(p)
 	}
 	if !ok || used != len(b.escapes) {
 		return corrupt("the codes do not name the %d exponents that are elsewhere", len(b.escapes))
@@ -191,12 +196,17 @@ var spread = func() (t [256]uint64) {
 	return t
 }()
 
-// plain fills p in plain Go, and returns how many of the exponents elsewhere it used; false where there were too few.
-func (b *parts) plain(p []byte) (used int, ok bool) {
-	shift := 7
+// shift is where the exponents begin that the dictionary has, in a word.
+func (b *parts) shift() int {
 	if b.method == kindF16 {
-		shift = 8
+		return 8
 	}
+	return 7
+}
+
+// plain fills p in plain Go, with the exponent of the last code where one is elsewhere.
+func (b *parts) plain(p []byte) {
+	shift := b.shift()
 	var pairs [256]uint32 // what two codes, of 4 bits each, stand for
 	for i := range pairs {
 		pairs[i] = uint32(b.dictionary[i&15])<<shift | uint32(b.dictionary[i>>4])<<(16+shift)
@@ -210,20 +220,27 @@ func (b *parts) plain(p []byte) (used int, ok bool) {
 		} else {
 			plainBF16(out, planes, low, &pairs, b.bits)
 		}
-		if len(b.escapes) == 0 {
-			continue
-		}
+	}
+}
+
+// placeEscapes puts exponents that are elsewhere to their places, instead of that of the last code, which is there. It
+// returns how many it used; false where there were too few.
+func (b *parts) placeEscapes(p []byte) (used int, ok bool) {
+	if len(b.escapes) == 0 {
+		return 0, true
+	}
+	shift, step, last := b.shift(), b.planeWords()*8, b.dictionary[1<<b.bits-1]
+	for g := range b.groups {
 		elsewhere := ^uint64(0)
 		for k := range b.bits {
-			elsewhere &= binary.LittleEndian.Uint64(planes[8*k:])
+			elsewhere &= binary.LittleEndian.Uint64(b.planes[g*step+8*k:])
 		}
 		for ; elsewhere != 0; elsewhere &= elsewhere - 1 {
 			if used == len(b.escapes) {
 				return used, false
 			}
-			i := bits.TrailingZeros64(elsewhere)
-			word := out[2*i:][:2]
-			e := uint16(b.escapes[used]^b.dictionary[1<<b.bits-1]) << shift // instead of that of the last code, which is there
+			word := p[2*(g*group+bits.TrailingZeros64(elsewhere)):][:2]
+			e := uint16(b.escapes[used]^last) << shift
 			binary.LittleEndian.PutUint16(word, binary.LittleEndian.Uint16(word)^e)
 			used++
 		}

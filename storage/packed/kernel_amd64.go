@@ -4,9 +4,17 @@ package packed
 
 import "golang.org/x/sys/cpu"
 
-// haveKernels says that the processor has what the kernels take: AVX-512 for bytes, with VBMI2 to put exponents that
-// are elsewhere to their places.
-var haveKernels = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VBMI2 && cpu.X86.HasPOPCNT
+// level is the best way to decode that the processor has.
+var level = func() int {
+	x := &cpu.X86
+	switch {
+	case x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512VBMI2 && x.HasPOPCNT:
+		return withExpand
+	case x.HasAVX2:
+		return withVectors
+	}
+	return inGo
+}()
 
 // unpackBFloat16 writes groups of 64 words as plain does, and returns how many of the n exponents at escapes it used,
 // less than 0 where there were too few. dictionary has 16 bytes; what the pointers lead to is as long as groups and
@@ -20,7 +28,7 @@ func unpackBFloat16(dst, planes, low *byte, groups, codeBits int, dictionary, es
 //go:noescape
 func unpackFloat16(dst, planes, low *byte, groups, codeBits int, dictionary, escapes *byte, n int) (used int)
 
-// fast is plain with the processor's vectors.
+// fast is plain and placeEscapes with vectors of AVX-512.
 func (b *parts) fast(p []byte) (used int, ok bool) {
 	var planes, escapes *byte
 	if len(b.planes) > 0 {
@@ -38,20 +46,33 @@ func (b *parts) fast(p []byte) (used int, ok bool) {
 	return used, used >= 0
 }
 
+// nameBFloat16 writes groups of 64 words as plain does, with vectors of AVX2. upper and lower have for each code the bits
+// of its exponent that are in a word's upper and in its lower byte.
+//
+//go:noescape
+func nameBFloat16(dst, planes, low *byte, groups, codeBits int, upper, lower *[dictionary]byte)
+
+// nameFloat16 is nameBFloat16 for float16, of whose exponents nothing is in the lower byte.
+//
+//go:noescape
+func nameFloat16(dst, planes, low *byte, groups, codeBits int, upper *[dictionary]byte)
+
 // joinSingles writes groups of 64 float32 as join does; lowest and second are nil where there are no such bytes.
 //
 //go:noescape
 func joinSingles(dst, halves, lowest, second *byte, groups int)
 
+// joinSingles256 is joinSingles with vectors of AVX2.
+//
+//go:noescape
+func joinSingles256(dst, halves, lowest, second *byte, groups int)
+
 // fastJoin is join with the processor's vectors.
 func (b *parts) fastJoin(p, halves []byte) {
-	var lower [2]*byte
-	for i, bytes := range b.lower {
-		if bytes != nil {
-			_ = bytes[b.groups*group-1]
-			lower[i] = &bytes[0]
-		}
+	lower := b.lowerBytes(p, halves)
+	if level == withExpand {
+		joinSingles(&p[0], &halves[0], lower[0], lower[1], b.groups)
+		return
 	}
-	_, _ = p[4*b.groups*group-1], halves[2*b.groups*group-1]
-	joinSingles(&p[0], &halves[0], lower[0], lower[1], b.groups)
+	joinSingles256(&p[0], &halves[0], lower[0], lower[1], b.groups)
 }

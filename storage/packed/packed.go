@@ -86,6 +86,9 @@ type Source struct {
 	// at has where each block begins in the file, and the end of the last; sums their checksums.
 	at   []int64
 	sums []uint32
+	// kept has blocks in memory that are not read from the file, the first of which begins at keptAt there; nil for none.
+	kept   []byte
+	keptAt int64
 	// Explain, where it is not nil, says what is wrong in other words, such as the name of what lies there. It is set
 	// before anything is read.
 	Explain func(*CorruptError) error

@@ -93,17 +93,18 @@ func openIt(t testing.TB, file []byte) *Source {
 	return s
 }
 
-// kernels runs a test with the processor's vectors, where it has them, and without.
-func kernels(t *testing.T, test func(t *testing.T)) {
-	had := haveKernels
-	defer func() { haveKernels = had }()
-	for _, with := range []bool{true, false} {
-		if with && !had {
-			continue
-		}
-		haveKernels = with
-		t.Run(map[bool]string{true: "vectors", false: "plain"}[with], test)
+// levels calls a function for each way to decode that the processor has, the best first.
+func levels(do func(name string)) {
+	best := level
+	defer func() { level = best }()
+	for level = best; level >= inGo; level-- {
+		do([]string{"plain", "vectors", "expand"}[level])
 	}
+}
+
+// kernels runs a test with each way to decode.
+func kernels(t *testing.T, test func(t *testing.T)) {
+	levels(func(name string) { t.Run(name, test) })
 }
 
 // TestRatios: every bit comes back, and numbers take what they are promised to take.
@@ -172,8 +173,6 @@ func drawn(rng *rand.Rand, n, size int) []byte {
 func TestBlocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	seen := make(map[[3]int]bool)
-	had := haveKernels
-	defer func() { haveKernels = had }()
 	for n := range 400 {
 		kinds := 1 + n%20
 		size := 256*(1+rng.IntN(9)) + []int{0, 0, 1, 255, 128}[n%5]
@@ -194,13 +193,12 @@ func TestBlocks(t *testing.T) {
 			seen[[3]int{m, pick.bits, min(pick.elsewhere, 1)}] = true
 		}
 		for _, stored := range written {
-			for _, vectors := range []bool{false, had} {
-				haveKernels = vectors
+			levels(func(name string) {
 				back := bytes.Repeat([]byte{0xA5}, size)
 				if err := decode(back, stored, make([]byte, size/2)); err != nil || !bytes.Equal(back, p) {
-					t.Fatalf("draw %d, method %d of %d bits, vectors %v: %v", n, stored[0], stored[1], vectors, err)
+					t.Fatalf("draw %d, method %d of %d bits, %s: %v", n, stored[0], stored[1], name, err)
 				}
-			}
+			})
 		}
 	}
 	for m := kindBF16; m < methods; m++ {
@@ -250,6 +248,97 @@ func TestParts(t *testing.T) {
 	if err := s.ReadAt(cancelled, make([]byte, 10), 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled read: %v", err)
 	}
+}
+
+// TestKept: blocks that stay in memory give the bytes that they have, and no others; nothing is read of the file, or
+// noticed of it. What is damaged is told before.
+func TestKept(t *testing.T) {
+	data := slices.Concat(normal(7, 300_000, asBFloat16), normal(8, 200_000, asFloat32), normal(9, 99_999, asFloat16))
+	file, _ := packIt(t, data, 3)
+	s := openIt(t, file)
+	rng := rand.New(rand.NewPCG(4, 9))
+	for range 100 {
+		off := rng.Int64N(int64(len(data)))
+		n := rng.Int64N(int64(len(data))-off) + 1
+		p := make([]byte, s.StoredBytes(off, n))
+		if err := s.ReadStored(t.Context(), p, off, n); err != nil {
+			t.Fatal(err)
+		}
+		kept := s.Kept(p, off, n)
+		s.raw = nil // nobody may ask it
+		first := off + rng.Int64N(n)
+		part := make([]byte, rng.Int64N(off+n-first)+1)
+		if err := kept.ReadAt(t.Context(), part, first); err != nil || !bytes.Equal(part, data[first:][:len(part)]) {
+			t.Fatalf("%d bytes at %d of %d at %d: %v", len(part), first, n, off, err)
+		}
+		if kept.StoredBytes(off, n) != 0 || kept.Size() != int64(len(data)) || kept.(storage.Guarded).Unchanged() != nil {
+			t.Error("what stays is said to be read")
+		}
+		if at := off - DefaultBlockBytes; at >= 0 && kept.ReadAt(t.Context(), part[:1], at) == nil {
+			t.Errorf("a byte at %d, which does not stay", at)
+		}
+		if at := off + n + DefaultBlockBytes; at < int64(len(data)) && kept.ReadAt(t.Context(), part[:1], at) == nil {
+			t.Errorf("a byte at %d, which does not stay", at)
+		}
+		s.raw = &memory{file}
+	}
+	if s.ReadStored(t.Context(), make([]byte, 5), 0, 1000) == nil {
+		t.Error("blocks were read to where there is no room")
+	}
+	file[len(file)-3] ^= 1
+	p := make([]byte, s.StoredBytes(0, s.Size()))
+	var bad *CorruptError
+	if err := s.ReadStored(t.Context(), p, 0, s.Size()); !errors.As(err, &bad) || bad.Offset+bad.Bytes != s.Size() {
+		t.Errorf("got %v, want the last block", err)
+	}
+}
+
+// TestBegun: of what an earlier Write left, the blocks that come back are not written again, up to the first that does
+// not.
+func TestBegun(t *testing.T) {
+	const blocks = 9
+	data := normal(3, blocks*DefaultBlockBytes-500, asBFloat16)
+	want, stats := packIt(t, data, 1)
+	s := openIt(t, want)
+	for good := range blocks + 1 {
+		begun := bytes.Clone(want)
+		clear(begun[:headBytes]) // the head comes last
+		if good < blocks {
+			begun[s.at[good]+100] ^= 1
+		}
+		file := &written{memory: memory{begun}}
+		got, err := Write(t.Context(), &memory{data}, file, Options{Threads: 2, Begun: bytes.NewReader(bytes.Clone(begun))})
+		if err != nil || got != stats || !bytes.Equal(file.data, want) {
+			t.Fatalf("%d blocks are good: %v, %+v, want %+v", good, err, got, stats)
+		}
+		if least := s.at[blocks] - s.at[good]; file.bytes < least || file.bytes > least+headBytes+2*blocks*entryBytes {
+			t.Errorf("%d blocks are good: %d bytes are written, %d are missing", good, file.bytes, least)
+		}
+	}
+	other := bytes.Clone(data)
+	other[5*DefaultBlockBytes+7] ^= 1
+	fresh, _ := packIt(t, other, 1)
+	file := &memory{bytes.Clone(want)}
+	if _, err := Write(t.Context(), &memory{other}, file, Options{Begun: bytes.NewReader(want)}); err != nil || !bytes.Equal(file.data, fresh) {
+		t.Errorf("what is left is of another file: %v", err)
+	}
+	for _, n := range []int{0, 10, headBytes + 3, headBytes + blocks*entryBytes, len(want) / 2} {
+		file := &memory{bytes.Clone(want[:n])}
+		if _, err := Write(t.Context(), &memory{data}, file, Options{Begun: bytes.NewReader(want[:n])}); err != nil || !bytes.Equal(file.data, want) {
+			t.Errorf("cut at %d: %v", n, err)
+		}
+	}
+}
+
+// A written memory counts what is written.
+type written struct {
+	memory
+	bytes int64
+}
+
+func (w *written) WriteAt(p []byte, off int64) (int, error) {
+	w.bytes += int64(len(p))
+	return w.memory.WriteAt(p, off)
 }
 
 // TestSameFile: the file does not depend on the number of threads, and what reads take of it adds up to it.
@@ -389,25 +478,22 @@ func FuzzOpen(f *testing.F) {
 			}
 			return
 		}
-		had := haveKernels
-		defer func() { haveKernels = had }()
 		size := min(s.Size(), 1<<22)
 		var first []byte
 		var failed error
-		for turn, vectors := range []bool{had, false} {
-			haveKernels = vectors
+		levels(func(name string) {
 			p := make([]byte, size)
 			err := s.ReadAt(t.Context(), p, 0)
 			var bad *CorruptError
 			switch {
 			case err != nil && !errors.As(err, &bad):
 				t.Fatalf("an error without a class: %v", err)
-			case turn == 0:
+			case first == nil:
 				first, failed = p, err
 			case (err == nil) != (failed == nil), err == nil && !bytes.Equal(p, first):
-				t.Fatalf("with vectors %v, without %v", failed, err)
+				t.Fatalf("the best %v, %s %v", failed, name, err)
 			}
-		}
+		})
 	})
 }
 
@@ -419,13 +505,8 @@ func BenchmarkDecode(b *testing.B) {
 		p := normal(1, DefaultBlockBytes, c.write)
 		stored, _ := encode(nil, p)
 		halves := make([]byte, len(p)/2)
-		for _, vectors := range []bool{true, false} {
-			had := haveKernels
-			if vectors && !had {
-				continue
-			}
-			haveKernels = vectors
-			b.Run(c.name+map[bool]string{true: "/vectors", false: "/plain"}[vectors], func(b *testing.B) {
+		levels(func(name string) {
+			b.Run(c.name+"/"+name, func(b *testing.B) {
 				b.SetBytes(int64(len(p)))
 				for b.Loop() {
 					if err := decode(p, stored, halves); err != nil {
@@ -433,8 +514,7 @@ func BenchmarkDecode(b *testing.B) {
 					}
 				}
 			})
-			haveKernels = had
-		}
+		})
 	}
 }
 

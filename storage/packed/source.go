@@ -11,10 +11,10 @@ import (
 )
 
 var (
-	_ storage.BulkSource   = (*Source)(nil)
-	_ storage.PackedSource = (*Source)(nil)
-	_ storage.CachedSource = (*Source)(nil)
-	_ storage.Guarded      = (*Source)(nil)
+	_ storage.BulkSource    = (*Source)(nil)
+	_ storage.KeepingSource = (*Source)(nil)
+	_ storage.CachedSource  = (*Source)(nil)
+	_ storage.Guarded       = (*Source)(nil)
 )
 
 // readBytes are read from the file at once, or one block where that takes more.
@@ -79,12 +79,21 @@ func (s *Source) read(ctx context.Context, p []byte, off int64, bulk bool) error
 	if err := ctx.Err(); err != nil || n == 0 {
 		return err
 	}
+	first, end := s.blocksOf(off, n)
+	return s.each(ctx, first, end, bulk, func(i int, stored []byte, b *buffer) error {
+		k, err := s.block(p, off, i, stored, b)
+		p, off = p[k:], off+int64(k)
+		return err
+	})
+}
+
+// each calls a function with blocks as they are in the file, one after the other.
+func (s *Source) each(ctx context.Context, first, end int, bulk bool, do func(i int, stored []byte, b *buffer) error) error {
 	b, err := s.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { buffers <- b }()
-	first, end := s.blocksOf(off, n)
 	for first < end {
 		last := first + 1 // as many as there is room for
 		for last < end && s.at[last+1]-s.at[first] <= int64(len(b.stored))-2*storage.AlignBytes {
@@ -96,11 +105,13 @@ func (s *Source) read(ctx context.Context, p []byte, off int64, bulk bool) error
 		}
 		for ; first < last; first++ {
 			size := s.at[first+1] - s.at[first]
-			k, err := s.block(p, off, first, stored[:size], b)
-			if err != nil {
+			if err := s.check(first, stored[:size]); err != nil {
 				return s.explain(first, err)
 			}
-			p, off, stored = p[k:], off+int64(k), stored[size:]
+			if err := do(first, stored[:size], b); err != nil {
+				return s.explain(first, err)
+			}
+			stored = stored[size:]
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -109,8 +120,25 @@ func (s *Source) read(ctx context.Context, p []byte, off int64, bulk bool) error
 	return nil
 }
 
-// fetch reads bytes of the file, which are in the buffer until the next call.
+// check compares a block with its checksum. Those that stay in memory were checked when they came there.
+func (s *Source) check(i int, stored []byte) error {
+	if s.kept != nil {
+		return nil
+	}
+	if sum := crc32.Checksum(stored, castagnoli); sum != s.sums[i] {
+		return corrupt("its checksum is %08x, not %08x", sum, s.sums[i])
+	}
+	return nil
+}
+
+// fetch reads bytes of the file, which are in the buffer until the next call, or finds them in memory.
 func (s *Source) fetch(ctx context.Context, b *buffer, off, n int64, bulk bool) ([]byte, error) {
+	if s.kept != nil {
+		if at := off - s.keptAt; at >= 0 && n <= int64(len(s.kept))-at {
+			return s.kept[at:][:n], nil
+		}
+		return nil, fmt.Errorf("%d bytes at %d of a packed file do not stay: %w", n, off, io.ErrUnexpectedEOF)
+	}
 	if source, ok := s.raw.(storage.BulkSource); ok && bulk {
 		around, skip := storage.Extent{Source: s.raw, Offset: off, Bytes: n}.Aligned()
 		into := b.stored[:around.Bytes]
@@ -122,9 +150,6 @@ func (s *Source) fetch(ctx context.Context, b *buffer, off, n int64, bulk bool) 
 
 // block writes what a block has of the bytes from off on to p, and returns how many these are.
 func (s *Source) block(p []byte, off int64, i int, stored []byte, b *buffer) (int, error) {
-	if sum := crc32.Checksum(stored, castagnoli); sum != s.sums[i] {
-		return 0, corrupt("its checksum is %08x, not %08x", sum, s.sums[i])
-	}
 	size, skip := int(s.blockLen(i)), int(off-int64(i)<<s.blockShift)
 	if skip == 0 && len(p) >= size {
 		return size, decode(p[:size], stored, b.halves)

@@ -19,6 +19,10 @@ type Options struct {
 	Threads int
 	// Progress, where it is not nil, is told of the bytes of the original as they are done.
 	Progress func(nBytes int64)
+	// Begun, where it is not nil, has what a Write that did not end left in the place that is written to. Blocks of it
+	// that come back as the original's bytes are not written again, up to the first that does not. What lies behind the
+	// end of the packed file then is the caller's to cut off.
+	Begun io.ReaderAt
 }
 
 // Stats say what became of a file.
@@ -66,7 +70,16 @@ func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) 
 	}
 	const each = 4 // blocks for each thread at a time
 	jobs := make([]job, min(int64(threads*each), max(blocks, 1)))
-	for first := int64(0); first < blocks; first += int64(len(jobs)) {
+	begun := int64(0)
+	if o.Begun != nil {
+		list, err := takeOver(ctx, from, o, blocks, &stats)
+		if err != nil {
+			return stats, err
+		}
+		begun, head = int64(len(list))/entryBytes, append(head, list...)
+		at += stats.PackedBytes
+	}
+	for first := begun; first < blocks; first += int64(len(jobs)) {
 		batch := jobs[:min(int64(len(jobs)), blocks-first)]
 		for i := range batch {
 			off := (first + int64(i)) * block
@@ -92,6 +105,10 @@ func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) 
 				o.Progress(int64(len(j.p)))
 			}
 		}
+		// Who goes on after this process ends finds the blocks by the table; the head comes last.
+		if _, err := to.WriteAt(head[headBytes+first*entryBytes:], headBytes+first*entryBytes); err != nil {
+			return stats, err
+		}
 		if err := ctx.Err(); err != nil {
 			return stats, err
 		}
@@ -100,6 +117,48 @@ func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) 
 	stats.PackedBytes = at
 	_, err = to.WriteAt(head, 0)
 	return stats, err
+}
+
+// takeOver returns the entries of the blocks that an earlier Write left and that come back as they should, and counts
+// them.
+func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64, stats *Stats) (entries []byte, err error) {
+	const block = DefaultBlockBytes
+	var j job
+	at := headBytes + blocks*entryBytes
+	entry := make([]byte, entryBytes)
+	for i := range blocks {
+		j.room(min(block, from.Size()-i*block))
+		if _, err := o.Begun.ReadAt(entry, headBytes+i*entryBytes); err != nil {
+			break
+		}
+		n := int64(binary.LittleEndian.Uint32(entry))
+		if n < 2 || n > int64(len(j.p))+1 {
+			break
+		}
+		j.stored = j.stored[:n]
+		_, err := o.Begun.ReadAt(j.stored, at)
+		again := j.again[:len(j.p)]
+		if err != nil || crc32.Checksum(j.stored, castagnoli) != binary.LittleEndian.Uint32(entry[4:]) || decode(again, j.stored, j.halves) != nil {
+			break
+		}
+		if err := from.ReadAt(ctx, j.p, i*block); err != nil {
+			return nil, err
+		}
+		if !bytes.Equal(again, j.p) {
+			break
+		}
+		j.method = int(j.stored[0])
+		stats.count(&j)
+		entries, at = append(entries, entry...), at+n
+		stats.PackedBytes += n
+		if o.Progress != nil {
+			o.Progress(min(block, from.Size()-i*block))
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
 }
 
 // room makes room for a block.

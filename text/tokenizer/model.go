@@ -195,7 +195,8 @@ func (m *wordPiece) tokenize(r *run, p *piece) error {
 			}
 		}
 		if found < 0 {
-			e.IDs, e.Tokens, e.Offsets, e.Words = e.IDs[:before], e.Tokens[:before], e.Offsets[:before], e.Words[:before]
+			e.IDs, e.Tokens, e.Offsets, e.Words = e.IDs[:before], e.Tokens[:before], e.Offsets[:before],
+				e.Words[:before]
 			return unknown()
 		}
 		token := m.names[found]

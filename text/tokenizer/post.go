@@ -182,7 +182,8 @@ func (e *Encoding) pad(p *Padding) error {
 		Words: make([]int32, n), SpecialMask: make([]bool, n), Attention: make([]bool, n),
 	}
 	for i := range n {
-		fill.IDs[i], fill.Tokens[i], fill.TypeIDs[i], fill.Words[i], fill.SpecialMask[i] = p.ID, p.Token, p.TypeID, -1, true
+		fill.IDs[i], fill.Tokens[i], fill.TypeIDs[i], fill.Words[i], fill.SpecialMask[i] = p.ID, p.Token,
+			p.TypeID, -1, true
 	}
 	if p.Left {
 		fill.append(e)

@@ -93,6 +93,12 @@ func (l *Library) SetCurrent(c Context) error {
 	return l.check(fnCtxSetCurrent, l.call(fnCtxSetCurrent, uintptr(c)))
 }
 
+// Enter makes a context the calling thread's until Leave, and longer where nobody else makes calls of the driver.
+func (l *Library) Enter(c Context) error { return l.SetCurrent(c) }
+
+// Leave undoes an Enter that succeeded, on the same thread.
+func (*Library) Leave() {}
+
 // Synchronize waits for everything in the context.
 func (l *Library) Synchronize() error { return l.check(fnCtxSynchronize, l.call(fnCtxSynchronize)) }
 

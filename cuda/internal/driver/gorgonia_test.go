@@ -20,7 +20,7 @@ var _, early = cu.NumDevices()
 
 // TestStartsWithoutDriver: the program neither needs a driver to start nor reaches one before it is opened.
 func TestStartsWithoutDriver(t *testing.T) {
-	if code(early) != NoDevice {
+	if code(early) != Code(cu.NotInitialized) || early.Error() != "NotInitialized" {
 		t.Errorf("before a driver was opened: %v", early)
 	}
 	program, err := elf.Open("/proc/self/exe")

@@ -7,7 +7,11 @@
 
 #include <dlfcn.h>
 
-static int absent(void) { return CUDA_ERROR_NO_DEVICE; }
+static int absent(void) { return CUDA_ERROR_NOT_INITIALIZED; }
+static CUresult none(unsigned flags) {
+	(void)flags;
+	return CUDA_ERROR_NO_DEVICE;
+}
 
 // A place holds where a call leads. What is hidden is not taken by libraries for the driver's own.
 #define CALL(name) __attribute__((visibility("hidden"))) void *om_at_##name = (void *)absent;
@@ -35,7 +39,7 @@ static const struct {
 #undef CALL
 };
 
-static CUresult (*init)(unsigned) = (CUresult(*)(unsigned))absent;
+static CUresult (*init)(unsigned) = none;
 
 // gorgonia.org/cu calls this when the program starts, and ends the program where it fails.
 __attribute__((visibility("hidden"))) CUresult cuInit(unsigned flags) {
@@ -62,6 +66,23 @@ void om_use(uintptr_t driver) {
 }
 
 CUresult om_init(void) { return init(0); }
+
+// What the thread had before the first of the calls of om_enter that were not left yet.
+static __thread CUcontext before;
+static __thread int entered;
+
+CUresult om_enter(CUcontext context) {
+	CUresult failed = entered ? CUDA_SUCCESS : cuCtxGetCurrent(&before);
+	if (failed || (failed = cuCtxSetCurrent(context)))
+		return failed;
+	entered++;
+	return CUDA_SUCCESS;
+}
+
+void om_leave(void) {
+	if (--entered == 0)
+		cuCtxSetCurrent(before);
+}
 
 CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s,
 				   const char *packed, size_t bytes) {

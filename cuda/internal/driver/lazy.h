@@ -15,6 +15,11 @@ void om_use(uintptr_t driver);
 // om_init is the driver's own cuInit.
 CUresult om_init(void);
 
+// om_enter makes a context the thread's until om_leave, which gives the thread back the one that it had: its owner's, who may
+// call the driver for something else. Between the two they may be called again.
+CUresult om_enter(CUcontext context);
+void om_leave(void);
+
 // om_launch is cuLaunchKernel with its parameters in one buffer.
 CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s,
 	const char *packed, size_t bytes);

@@ -163,6 +163,15 @@ func (l *Library) SetCurrent(c Context) error {
 	return l.check(fnCtxSetCurrent, code(cu.SetCurrentContext(*(*cu.CUContext)(unsafe.Pointer(&c)))))
 }
 
+// Enter makes a context the calling thread's until Leave, which gives the thread back what it had: whoever calls
+// gorgonia.org/cu on it has contexts of their own.
+func (l *Library) Enter(c Context) error {
+	return l.check(fnCtxSetCurrent, Code(C.om_enter(*(*C.CUcontext)(unsafe.Pointer(&c)))))
+}
+
+// Leave undoes an Enter that succeeded, on the same thread.
+func (l *Library) Leave() { C.om_leave() }
+
 // Synchronize waits for everything in the context.
 func (l *Library) Synchronize() error { return l.check(fnCtxSynchronize, code(cu.Synchronize())) }
 

@@ -15,6 +15,9 @@ enum {
 	cannot_be_kept = 900, spoiled = 901,
 };
 
+// most_shared is what a block of any GPU here may have of shared memory, by opting in.
+const int most_shared = 96 << 10;
+
 // current is the device of the thread's context, −1 for none.
 extern thread_local int current;
 
@@ -30,7 +33,11 @@ int refuse(const std::string &why, int code);
 // alive reports whether there is such a stream; spoils whether it keeps launches, which a call other than a launch must not
 // interrupt.
 bool alive(stream *s);
+bool foreign(stream *s); // of another device than that of the thread's context
 bool spoils(stream *s);
+
+// ending is what is reached when a stream has done what it was given, waiting among it.
+std::shared_ptr<mark> ending(stream *s);
 
 // wait_all returns once all streams have done what they were given.
 void wait_all(locked &lock);

@@ -77,13 +77,15 @@ API simcuConfigure(const char *text) {
 	if (set.devices > 8)
 		return invalid_value;
 	// What is left from before is leaked: something may still use it.
-	for (stream *s : w.streams)
-		s->queue.clear();
-	w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.blas.clear(), w.allocations.clear(), w.pinned.clear(), w.registered.clear(),
-		w.calls.clear();
+	for (auto *set : {&w.streams, &w.orphans})
+		for (stream *s : *set)
+			s->queue.clear();
+	w.orphans.clear();
+	w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.blas.clear(), w.allocations.clear(), w.pinned.clear(), w.uses.clear(), w.calls.clear();
 	w.pinned_bytes = w.pinned_peak = w.bytes_in = w.bytes_out = 0;
-	w.races = w.unpinned = w.launches = w.graph_launches = w.products = w.copies = w.sticky = w.steps_wanted = w.next_stream = 0;
-	w.wanted.clear(), w.host.clear(), w.first_race.clear(), w.message.clear(), w.detail.clear();
+	w.misuses = w.spins = w.timed = 0;
+	w.races = w.unpinned = w.launches = w.graph_launches = w.products = w.copies = w.sticky = w.steps_wanted = w.next_stream = w.asked = 0;
+	w.wanted.clear(), w.host.clear(), w.seen.clear(), w.first_race.clear(), w.first_misuse.clear(), w.message.clear(), w.detail.clear();
 	w.span = 0;
 	w.initialised = false;
 	for (device &d : w.devices)
@@ -105,10 +107,10 @@ API simcuReport(char *to, size_t size) {
 	for (device &d : w.devices)
 		retained += d.retained;
 	snprintf(to, size,
-		"races %d\nunpinned %d\nlaunches %d\ngraph_launches %d\nproducts %d\ncopies %d\nbytes_in %zu\nbytes_out %zu\npeak %zu\npinned_peak %zu\nspan_ns %.0f\n"
-		"allocations %zu\npinned %zu\nstreams %zu\nevents %zu\nmodules %zu\ngraphs %zu\nblas %zu\ncontexts %d\nfirst_race %s\nmessage %s\n",
-		w.races, w.unpinned, w.launches, w.graph_launches, w.products, w.copies, w.bytes_in, w.bytes_out, peak, w.pinned_peak, span, w.allocations.size(),
-		w.pinned.size(), w.streams.size(), w.events.size(), w.modules.size(), w.graphs.size(), w.blas.size(), retained, w.first_race.c_str(), w.message.c_str());
+		"misuses %d\nspins %d\ntimed %d\nraces %d\nunpinned %d\nlaunches %d\ngraph_launches %d\nproducts %d\ncopies %d\nbytes_in %zu\nbytes_out %zu\npeak %zu\npinned_peak %zu\nspan_ns %.0f\n"
+		"allocations %zu\npinned %zu\nstreams %zu\nevents %zu\nmodules %zu\ngraphs %zu\nblas %zu\ncontexts %d\nfirst_race %s\nfirst_misuse %s\nmessage %s\n",
+		w.misuses, w.spins, w.timed, w.races, w.unpinned, w.launches, w.graph_launches, w.products, w.copies, w.bytes_in, w.bytes_out, peak, w.pinned_peak, span, w.allocations.size(),
+		w.pinned.size(), w.streams.size(), w.events.size(), w.modules.size(), w.graphs.size(), w.blas.size(), retained, w.first_race.c_str(), w.first_misuse.c_str(), w.message.c_str());
 	return 0;
 }
 

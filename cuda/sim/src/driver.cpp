@@ -29,9 +29,11 @@ int refuse(const std::string &why, int code) {
 	return code;
 }
 
-API cuInit(unsigned) {
+API cuInit(unsigned flags) {
 	world &w = the();
 	locked lock(w.mutex);
+	if (flags)
+		return invalid_value;
 	if (int code = injected("cuInit"))
 		return code;
 	if (w.set.init)
@@ -79,7 +81,7 @@ API cuDeviceGetAttribute(int *value, int attribute, int) {
 	case 16: *value = 1; break; // multiprocessors
 	case 75: *value = w.set.capability / 10; break;
 	case 76: *value = w.set.capability % 10; break;
-	case 97: *value = 96 << 10; break; // shared memory by opting in
+	case 97: *value = most_shared; break; // shared memory by opting in
 	default: *value = 0;
 	}
 	return 0;
@@ -110,9 +112,11 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
 			else
 				i++;
 		}
-		for (stream *s : w.streams)
-			s->queue.clear();
-		w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.blas.clear(), w.pinned.clear(), w.registered.clear();
+		for (auto *set : {&w.streams, &w.orphans})
+			for (stream *s : *set)
+				s->queue.clear();
+		w.orphans.clear();
+		w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.blas.clear(), w.pinned.clear(), w.uses.clear();
 		w.pinned_bytes = 0;
 		w.sticky = 0;
 	}
@@ -127,10 +131,16 @@ API cuCtxSetCurrent(uintptr_t context) {
 	return w.sticky;
 }
 
+API cuCtxGetCurrent(uintptr_t *context) {
+	BEGIN("cuCtxGetCurrent")
+	*context = current + 1;
+	return 0;
+}
+
 API cuCtxSynchronize() {
 	IN_CONTEXT("cuCtxSynchronize")
 	for (stream *s : w.streams)
-		order::join(w.host, s->knows);
+		ending(s), order::join(w.host, s->knows);
 	for (stream *s : w.streams)
 		order::join(s->knows, w.host);
 	wait_all(lock);

@@ -62,6 +62,9 @@ API cuModuleUnload(module *m) {
 	IN_CONTEXT("cuModuleUnload")
 	if (!w.modules.erase(m))
 		return invalid_handle;
+	if (!seen(*m->of->last))
+		misuse("cuModuleUnload: nobody has waited for kernels of the module");
+	m->of->over = true;
 	delete m;
 	return 0;
 }
@@ -82,14 +85,15 @@ API cuModuleGetFunction(function **to, module *m, const char *name) {
 		w.message = w.detail = std::string(name) + ": the PTX is not of the source that was compiled for the host";
 		return invalid_ptx;
 	}
-	*to = new function{&host->second, name, m->text};
+	*to = new function{&host->second, name, m->text, m->of};
 	return 0;
 }
 
 API cuFuncSetAttribute(function *f, int attribute, int value) {
 	IN_CONTEXT("cuFuncSetAttribute")
-	if (attribute == 8) // dynamic shared memory
-		f->shared_limit = value;
+	if (attribute != 8 || value < 0 || value > most_shared) // dynamic shared memory
+		return invalid_value;
+	f->shared_limit = value;
 	return 0;
 }
 
@@ -100,7 +104,7 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 	stand.swap(spans);
 	at.swap(offsets);
 	GIVING("cuLaunchKernel")
-	if (!alive(s))
+	if (!alive(s) || foreign(s) || f->of->over)
 		return invalid_handle;
 	if (!gx || !gy || !gz || !bx || !by || !bz || gy > 65535 || gz > 65535 || gx > 0x7fffffff || bz > 64 ||
 		(uint64_t)bx * by * bz > 1024)
@@ -140,8 +144,8 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		if (!address)
 			continue;
 		allocation *a = find(address, 0);
-		if (!a)
-			return refuse(f->name + ": parameter " + std::to_string(i) + " points nowhere", w.sticky = illegal_address);
+		if (!a || a->device != s->device)
+			return refuse(f->name + ": parameter " + std::to_string(i) + " points nowhere" + (a ? " on this GPU" : ""), w.sticky = illegal_address);
 		uint64_t low = a->address;
 		size_t bytes = a->bytes;
 		for (auto &x : stand)
@@ -176,7 +180,7 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		for (size_t i = 0; i < regions->size(); i += 3)
 			touch(s, (*regions)[i], (*regions)[i + 1], (*regions)[i + 2], f->name.c_str());
 		w.launches++;
-		enqueue(s, w.set.launch_ns, compute);
+		f->of->last = enqueue(s, w.set.launch_ns, compute);
 	};
 	if (s->keeping)
 		s->keeping->launches.push_back(give);

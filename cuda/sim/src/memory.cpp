@@ -49,14 +49,16 @@ API cuMemFree_v2(uint64_t address) {
 	return 0;
 }
 
-API cuMemHostAlloc(void **p, size_t bytes, unsigned) {
+API cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
 	IN_CONTEXT("cuMemHostAlloc")
+	if (flags & ~7u)
+		return invalid_value;
 	if (w.set.pinned && w.pinned_bytes + bytes > w.set.pinned)
 		return out_of_memory;
 	if (posix_memalign(p, 4096, bytes ? bytes : 1) != 0)
 		return out_of_memory;
 	memset(*p, 0xff, bytes);
-	w.pinned[(uintptr_t)*p] = bytes;
+	w.pinned[(uintptr_t)*p] = {bytes, current, (flags & 1) != 0, false, false};
 	w.pinned_bytes += bytes;
 	w.pinned_peak = w.pinned_bytes > w.pinned_peak ? w.pinned_bytes : w.pinned_peak;
 	return 0;
@@ -65,11 +67,12 @@ API cuMemHostAlloc(void **p, size_t bytes, unsigned) {
 API cuMemFreeHost(void *p) {
 	IN_CONTEXT("cuMemFreeHost")
 	auto i = w.pinned.find((uintptr_t)p);
-	if (i == w.pinned.end() || w.registered.count((uintptr_t)p))
+	if (i == w.pinned.end() || i->second.registered)
 		return invalid_value;
-	wait_all(lock);
-	w.pinned_bytes -= i->second;
-	w.pinned.erase(i);
+	leave_host(p, i->second.bytes, "cuMemFreeHost");
+	wait_all(lock); // so that the simulator itself reads nothing that is gone
+	w.pinned_bytes -= i->second.bytes;
+	w.pinned.erase((uintptr_t)p);
 	free(p);
 	return 0;
 }
@@ -97,14 +100,13 @@ API cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) {
 	if (!p || !bytes || (flags & ~9u))
 		return invalid_value;
 	for (auto &x : w.pinned)
-		if ((x.first & ~4095ul) < (uintptr_t)p + bytes && ((uintptr_t)p & ~4095ul) < x.first + x.second)
+		if ((x.first & ~4095ul) < (uintptr_t)p + bytes && ((uintptr_t)p & ~4095ul) < x.first + x.second.bytes)
 			return already_registered;
 	if (!(flags & 8) && !writable((uintptr_t)p, bytes))
 		return invalid_value;
 	if (w.set.pinned && w.pinned_bytes + bytes > w.set.pinned)
 		return out_of_memory;
-	w.pinned[(uintptr_t)p] = bytes;
-	w.registered.insert((uintptr_t)p);
+	w.pinned[(uintptr_t)p] = {bytes, current, (flags & 1) != 0, true, (flags & 8) != 0};
 	w.pinned_bytes += bytes;
 	w.pinned_peak = w.pinned_bytes > w.pinned_peak ? w.pinned_bytes : w.pinned_peak;
 	return 0;
@@ -112,18 +114,32 @@ API cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) {
 
 API cuMemHostUnregister(void *p) {
 	IN_CONTEXT("cuMemHostUnregister")
-	if (!w.registered.erase((uintptr_t)p))
+	auto i = w.pinned.find((uintptr_t)p);
+	if (i == w.pinned.end() || !i->second.registered)
 		return not_registered;
+	leave_host(p, i->second.bytes, "cuMemHostUnregister");
 	wait_all(lock);
-	w.pinned_bytes -= w.pinned[(uintptr_t)p];
+	w.pinned_bytes -= i->second.bytes;
 	w.pinned.erase((uintptr_t)p);
 	return 0;
 }
 
-static bool is_pinned(const void *p, size_t bytes) {
+// What memory of the host is to a copy. That of which only a part is page-locked no driver takes, nor what is there to be read
+// only as that which is copied to.
+enum host_kind { loose, pinned, refused };
+
+static host_kind kind_of(const void *p, size_t bytes, bool writes) {
 	auto &all = the().pinned;
-	auto i = all.upper_bound((uintptr_t)p);
-	return i != all.begin() && (--i, (uintptr_t)p + bytes <= i->first + i->second);
+	uintptr_t low = (uintptr_t)p, high = low + bytes;
+	auto i = all.lower_bound(high);
+	if (bytes == 0 || i == all.begin())
+		return loose;
+	const locked_memory &m = (--i)->second;
+	if (i->first + m.bytes <= low)
+		return loose;
+	if (low < i->first || high > i->first + m.bytes || (writes && m.read_only))
+		return refused;
+	return m.portable || m.device == current ? pinned : loose;
 }
 
 static double copy_ns(size_t bytes) {
@@ -133,7 +149,10 @@ static double copy_ns(size_t bytes) {
 
 API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s) {
 	GIVING("cuMemcpyHtoDAsync")
-	if (!alive(s) || !find(to, bytes))
+	if (!alive(s) || foreign(s))
+		return invalid_handle;
+	host_kind kind = kind_of(from, bytes, false);
+	if (!find(to, bytes) || kind == refused)
 		return invalid_value;
 	if (spoils(s))
 		return cannot_be_kept;
@@ -144,8 +163,9 @@ API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s)
 		enqueue(s, copy_ns(bytes), failing(late, "cuMemcpyHtoDAsync"));
 		return 0;
 	}
-	if (is_pinned(from, bytes)) {
-		enqueue(s, copy_ns(bytes), [=] { return memcpy((void *)to, from, bytes), ""; });
+	if (kind == pinned) {
+		use u = give_host(s, from, bytes, false);
+		enqueue(s, copy_ns(bytes), [=] { return check_host(u), memcpy((void *)to, from, bytes), ""; });
 		return 0;
 	}
 	// The driver copies memory that is not pinned to a place of its own before it returns.
@@ -157,7 +177,10 @@ API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s)
 
 API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, stream *s) {
 	GIVING("cuMemcpyDtoHAsync")
-	if (!alive(s) || !find(from, bytes))
+	if (!alive(s) || foreign(s))
+		return invalid_handle;
+	host_kind kind = kind_of(to, bytes, true);
+	if (!find(from, bytes) || kind == refused)
 		return invalid_value;
 	if (spoils(s))
 		return cannot_be_kept;
@@ -168,18 +191,23 @@ API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, stream *s) {
 		enqueue(s, copy_ns(bytes), failing(late, "cuMemcpyDtoHAsync"));
 		return 0;
 	}
-	auto m = enqueue(s, copy_ns(bytes), [=] { return memcpy(to, (void *)from, bytes), ""; });
-	if (!is_pinned(to, bytes)) {
-		w.unpinned++;
-		await(lock, m);
-		return w.sticky;
+	if (kind == pinned) {
+		use u = give_host(s, to, bytes, true);
+		enqueue(s, copy_ns(bytes), [=] { return check_host(u), memcpy(to, (void *)from, bytes), ""; });
+		return 0;
 	}
-	return 0;
+	auto m = enqueue(s, copy_ns(bytes), [=] { return memcpy(to, (void *)from, bytes), ""; });
+	w.unpinned++;
+	await(lock, m);
+	see(m->knows);
+	return w.sticky;
 }
 
 API cuMemsetD8Async(uint64_t to, unsigned char byte, size_t bytes, stream *s) {
 	IN_CONTEXT("cuMemsetD8Async")
-	if (!alive(s) || !find(to, bytes))
+	if (!alive(s) || foreign(s))
+		return invalid_handle;
+	if (!find(to, bytes))
 		return invalid_value;
 	if (spoils(s))
 		return cannot_be_kept;

@@ -3,6 +3,19 @@
 
 bool alive(stream *s) { return the().streams.count(s) != 0; }
 
+// later is what is not done yet. Whoever asks again and again sees something happen in the end; who asks for a while and then
+// waits, nothing before.
+static int later() {
+	world &w = the();
+	if (++w.asked % 256 == 0) {
+		w.steps_wanted++;
+		w.changed.notify_all();
+	}
+	return not_ready;
+}
+
+bool foreign(stream *s) { return s->device != current; }
+
 bool spoils(stream *s) {
 	if (!s->keeping)
 		return false;
@@ -11,10 +24,19 @@ bool spoils(stream *s) {
 
 void wait_all(locked &lock) {
 	std::vector<std::shared_ptr<mark>> all;
-	for (stream *s : the().streams)
-		all.push_back(s->last);
-	for (auto &m : all)
+	for (auto *set : {&the().streams, &the().orphans})
+		for (stream *s : *set)
+			all.push_back(ending(s));
+	for (auto &m : all) {
 		await(lock, m);
+		see(m->knows);
+	}
+}
+
+std::shared_ptr<mark> ending(stream *s) {
+	if (!s->waits.empty())
+		enqueue(s, 0, nullptr);
+	return s->last;
 }
 
 API cuStreamCreate(stream **to, unsigned flags) {
@@ -38,10 +60,14 @@ API cuStreamDestroy_v2(stream *s) {
 		return invalid_handle;
 	if (spoils(s))
 		return cannot_be_kept;
-	await(lock, s->last);
+	// It returns at once, and what the stream was given is done whenever that may be.
+	if (!seen(*ending(s)))
+		misuse("cuStreamDestroy: nobody has waited for what the stream was given");
 	w.streams.erase(s);
 	s->ended = true;
-	if (w.set.lazy)
+	if (!s->queue.empty())
+		w.orphans.insert(s); // which are few, and leaked where no thread of theirs deletes them
+	else if (w.set.lazy)
 		delete s;
 	w.changed.notify_all();
 	return 0;
@@ -55,9 +81,13 @@ API cuStreamSynchronize(stream *s) {
 		return cannot_be_kept;
 	// The host orders streams by synchronising each: one that never is learns nothing, since who gave it work need not have
 	// been the thread that waited for another.
+	auto m = ending(s);
 	order::join(w.host, s->knows);
 	order::join(s->knows, w.host);
-	await(lock, s->last);
+	if (!m->done)
+		w.spins++;
+	await(lock, m);
+	see(m->knows);
 	return w.sticky;
 }
 
@@ -67,15 +97,18 @@ API cuStreamQuery(stream *s) {
 		return invalid_handle;
 	if (spoils(s))
 		return cannot_be_kept;
-	if (s->last->done)
+	auto m = ending(s);
+	if (m->done) {
+		see(m->knows);
 		return 0;
-	w.steps_wanted++;
-	w.changed.notify_all();
-	return not_ready;
+	}
+	return later();
 }
 
-API cuStreamWaitEvent(stream *s, event *e, unsigned) {
+API cuStreamWaitEvent(stream *s, event *e, unsigned flags) {
 	IN_CONTEXT("cuStreamWaitEvent")
+	if (flags) // for what is kept
+		return invalid_value;
 	if (!alive(s) || !w.events.count(e))
 		return invalid_handle;
 	if (spoils(s))
@@ -87,9 +120,11 @@ API cuStreamWaitEvent(stream *s, event *e, unsigned) {
 	return 0;
 }
 
-API cuEventCreate(event **to, unsigned) {
+API cuEventCreate(event **to, unsigned flags) {
 	IN_CONTEXT("cuEventCreate")
-	*to = new event();
+	if (flags & ~3u) // events of other processes are not simulated
+		return invalid_value;
+	*to = new event{current, (flags & 1) != 0, !(flags & 2), nullptr};
 	w.events.insert(*to);
 	return 0;
 }
@@ -104,10 +139,15 @@ API cuEventDestroy_v2(event *e) {
 
 API cuEventRecord(event *e, stream *s) {
 	IN_CONTEXT("cuEventRecord")
-	if (!alive(s) || !w.events.count(e))
+	if (!alive(s) || !w.events.count(e) || e->device != s->device || foreign(s))
 		return invalid_handle;
 	if (spoils(s))
 		return cannot_be_kept;
+	// Whoever still has the event for what it stood for would wait for something else.
+	if (e->last && !seen(*e->last))
+		misuse("cuEventRecord: the event is recorded again, and nobody knows whether it was reached");
+	if (e->timed)
+		w.timed++;
 	e->last = enqueue(s, 0, nullptr);
 	return 0;
 }
@@ -116,11 +156,12 @@ API cuEventQuery(event *e) {
 	IN_CONTEXT("cuEventQuery")
 	if (!w.events.count(e))
 		return invalid_handle;
-	if (!e->last || e->last->done)
+	if (!e->last || e->last->done) {
+		if (e->last)
+			see(e->last->knows);
 		return 0;
-	w.steps_wanted++;
-	w.changed.notify_all();
-	return not_ready;
+	}
+	return later();
 }
 
 API cuEventSynchronize(event *e) {
@@ -129,7 +170,10 @@ API cuEventSynchronize(event *e) {
 		return invalid_handle;
 	if (e->last) {
 		auto m = e->last;
+		if (!m->done && !e->sleeps)
+			w.spins++;
 		await(lock, m);
+		see(m->knows);
 	}
 	return w.sticky;
 }
@@ -163,8 +207,10 @@ API cuStreamEndCapture(stream *s, graph **to) {
 	return 0;
 }
 
-API cuGraphInstantiateWithFlags(graph **to, graph *from, unsigned long long) {
+API cuGraphInstantiateWithFlags(graph **to, graph *from, unsigned long long flags) {
 	IN_CONTEXT("cuGraphInstantiate")
+	if (flags)
+		return invalid_value;
 	if (!w.graphs.count(from))
 		return invalid_handle;
 	*to = new graph(*from);
@@ -192,7 +238,7 @@ API cuGraphExecDestroy(graph *g) {
 // A launch of a graph is one of each of its launches, given at once.
 API cuGraphLaunch(graph *g, stream *s) {
 	GIVING("cuGraphLaunch")
-	if (!alive(s) || !w.graphs.count(g))
+	if (!alive(s) || !w.graphs.count(g) || foreign(s))
 		return invalid_handle;
 	if (spoils(s))
 		return cannot_be_kept;

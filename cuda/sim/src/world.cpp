@@ -61,11 +61,12 @@ void start_worker(stream *s) {
 			world &w = the();
 			std::unique_lock<std::mutex> lock(w.mutex);
 			for (;;) {
-				w.changed.wait(lock, [&] { return s->ended || ready(s); });
-				if (s->ended)
+				w.changed.wait(lock, [&] { return ready(s) || (s->ended && s->queue.empty()); });
+				if (!ready(s)) // what an ended one was given is done, too
 					break;
 				execute(lock, s);
 			}
+			w.orphans.erase(s);
 			delete s;
 		});
 		return;
@@ -86,6 +87,9 @@ void start_worker(stream *s) {
 				if (!w.set.lazy || (w.wanted.empty() && w.steps_wanted == 0))
 					return false;
 				for (stream *s : w.streams)
+					if (ready(s))
+						can.push_back(s);
+				for (stream *s : w.orphans)
 					if (ready(s))
 						can.push_back(s);
 				if (can.empty())
@@ -118,6 +122,7 @@ std::shared_ptr<mark> enqueue(stream *s, double ns, std::function<std::string()>
 	auto m = std::make_shared<mark>();
 	m->at = s->at;
 	m->knows = s->knows;
+	m->stream = s->id, m->step = order::of(s->knows, s->id);
 	s->queue.push_back({std::move(run), std::move(s->waits), m});
 	s->waits.clear();
 	s->last = m;

@@ -16,6 +16,7 @@ struct mark {
 	bool done = false;
 	double at = 0;
 	order::clock knows;
+	int stream = -1, step = 0; // none: nothing to be reached
 };
 
 struct op {
@@ -44,7 +45,24 @@ struct stream {
 };
 
 struct event {
+	int device;
+	bool sleeps, timed; // whoever waits for it, and whether it is to be timed
 	std::shared_ptr<mark> last;
+};
+
+// Host memory that is page-locked.
+struct locked_memory {
+	size_t bytes;
+	int device; // the only one that copies from it by itself, unless it is portable
+	bool portable, registered, read_only;
+};
+
+// A use is what a copy does to page-locked memory of the host, from when it is given out until the host has waited for it.
+struct use {
+	uintptr_t low, high;
+	int stream, step;
+	bool writes, known; // known says that sum is that of the bytes that are to be copied
+	uint64_t sum;
 };
 
 struct allocation {
@@ -54,9 +72,16 @@ struct allocation {
 	order::history history;
 };
 
+// What kernels know of the module that they are of.
+struct life {
+	bool over = false;
+	std::shared_ptr<mark> last = std::make_shared<mark>(); // of the launches
+};
+
 struct module {
 	ptx::image image;
 	std::shared_ptr<std::string> text;
+	std::shared_ptr<life> of = std::make_shared<life>();
 };
 
 // A launch as it is given to who runs it instead of the kernels that are compiled in.
@@ -77,6 +102,7 @@ struct function {
 	const simt::entry *entry;
 	std::string name;
 	std::shared_ptr<std::string> text;
+	std::shared_ptr<life> of;
 	size_t shared_limit = 48 << 10;
 };
 
@@ -115,23 +141,26 @@ struct world {
 	std::set<graph *> graphs; // kept, and ready to be launched
 	std::set<lt_object *> blas; // what cuBLASLt made
 	std::map<uint64_t, allocation *> allocations;
-	std::map<uintptr_t, size_t> pinned; // those registered among them
-	std::set<uintptr_t> registered;
+	std::set<stream *> orphans; // that were destroyed, and have work
+	std::map<uintptr_t, locked_memory> pinned;
+	std::vector<use> uses;
 	size_t pinned_bytes = 0, pinned_peak = 0;
 	std::map<std::string, int> calls;
-	int sticky = 0, next_stream = 0, steps_wanted = 0;
+	int sticky = 0, next_stream = 0, steps_wanted = 0, asked = 0;
 	std::vector<std::shared_ptr<mark>> wanted;
 	order::clock host; // what streams were synchronised with the host for
+	order::clock seen; // what the host has waited for, or was told to be done
 	std::mt19937 random;
 	bool executor = false;
 	// What is reported.
+	int misuses = 0, spins = 0, timed = 0;
 	int races = 0, unpinned = 0, launches = 0, graph_launches = 0, copies = 0, products = 0;
 	size_t bytes_in = 0, bytes_out = 0;
 	double span = 0;
 	// run, if there is one, runs launches.
 	void (*run)(foreign_launch *) = nullptr;
 	// detail is what the next cuGetErrorString adds.
-	std::string first_race, message, detail;
+	std::string first_race, first_misuse, message, detail;
 };
 
 world &the();
@@ -144,6 +173,23 @@ void await(std::unique_lock<std::mutex> &lock, const std::shared_ptr<mark> &m);
 
 // touch looks for races.
 void touch(stream *s, uint64_t low, size_t bytes, bool writes, const char *what);
+
+// misuse counts what a GPU punishes, perhaps much later and elsewhere, and keeps the first in words.
+void misuse(const std::string &what);
+
+// see notes what the host was told to be done; seen reports whether it was told of a mark.
+void see(const order::clock &knows);
+bool seen(const mark &m);
+
+// give_host notes that the next op of a stream copies from or to page-locked memory, and looks for others that it disturbs.
+// A copy to it finds it filled with bytes of no use. It returns what the copy has to check when it is made.
+use give_host(stream *s, const void *p, size_t bytes, bool writes);
+
+// check_host looks whether the host left the memory of a copy alone until that is made.
+void check_host(const use &u);
+
+// leave_host ends the uses of memory that is given back, which nobody may need any more.
+void leave_host(const void *p, size_t bytes, const char *call);
 
 // find returns the allocation that bytes lie in, or null.
 allocation *find(uint64_t address, size_t bytes);

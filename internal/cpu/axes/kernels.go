@@ -1,5 +1,5 @@
-// Package axes has the kernels that walk the dimensions of a value: reductions, running sums, softmax, norms and
-// sorting.
+// Package axes has the kernels that walk the dimensions of a value: reductions, running sums, softmax, norms,
+// sorting and products of vectors of three.
 //
 // It knows operands and threads (package ops). It does not know devices, matrices or images.
 //
@@ -15,5 +15,5 @@ import (
 
 // Kernels are the kernels of the package, by kind.
 var Kernels = []map[graph.Kind]ops.Kernel{
-	reductionKernels, softmaxKernels, normKernels, sortKernels,
+	reductionKernels, softmaxKernels, normKernels, sortKernels, crossKernels,
 }

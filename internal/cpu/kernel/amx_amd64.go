@@ -14,6 +14,23 @@ var unitConfig = func() (config [64]byte) {
 	return config
 }()
 
+// fewConfigs say for each number of rows that all that are not the right factor have so many.
+var fewConfigs = func() (configs [fewUnitRows + 1][64]byte) {
+	for rows := range configs {
+		configs[rows] = unitConfig
+		for tile := range 6 {
+			configs[rows][48+tile] = byte(rows)
+		}
+	}
+	return configs
+}()
+
+// fewUnitRows is how many rows a tile has: so many are computed by themselves.
+const fewUnitRows = UnitRows / 2
+
+//go:noescape
+func amxFew(config *byte, steps int, a *uint16, b *byte, first *float32, ldf int, c *float32, ldc int)
+
 //go:noescape
 func amxTiles(
 	config *byte, blocks, steps int, a *uint16, aBlock int, b *byte, first *float32, ldf, firstBlock int,
@@ -21,6 +38,10 @@ func amxTiles(
 )
 
 func multiplyTiles(u *UnitBlock) {
+	if rows := u.rows(); rows <= fewUnitRows {
+		amxFew(&fewConfigs[rows][0], u.Steps, &u.A[0], &u.B[0], &u.First[0], 4*u.LdFirst, &u.C[0], 4*u.Ldc)
+		return
+	}
 	amxTiles(&unitConfig[0], u.Blocks, u.Steps, &u.A[0], 2*u.ABlock, &u.B[0], &u.First[0], 4*u.LdFirst,
 		4*UnitRows*u.LdFirst, &u.C[0], 4*u.Ldc)
 }

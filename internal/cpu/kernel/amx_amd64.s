@@ -85,3 +85,52 @@ step:
 	JNZ  block
 	TILERELEASE
 	RET
+
+// Four lines of the right factor, some steps ahead.
+#define AHEAD4(at) \
+	PREFETCHT0 (at)(DI)            \
+	PREFETCHT0 (at+64)(DI)         \
+	PREFETCHT0 (at+128)(DI)        \
+	PREFETCHT0 (at+192)(DI)
+
+// func amxFew(config *byte, steps int, a, b *byte, first *float32, ldf int, c *float32, ldc int)
+//
+// As many rows as the configuration says, 16 at most: the right factor streams by, and is fetched before it is read.
+TEXT ·amxFew(SB), NOSPLIT, $0-64
+	MOVQ config+0(FP), R8
+	LDTILECFG_R8
+	MOVQ steps+8(FP), R13
+	MOVQ a+16(FP), SI
+	MOVQ b+24(FP), DI
+	MOVQ first+32(FP), DX
+	MOVQ ldf+40(FP), CX
+	MOVQ $64, AX
+	MOVQ $128, BX
+	LOAD0
+	LOAD1
+
+fewStep:
+	LOAD6
+	AHEAD4(8192)
+	AHEAD4(8448)
+	AHEAD4(8704)
+	AHEAD4(8960)
+	LOAD4
+	MULTIPLY0
+	LOAD7
+	AHEAD4(9216)
+	AHEAD4(9472)
+	AHEAD4(9728)
+	AHEAD4(9984)
+	MULTIPLY1
+	ADDQ $2048, SI
+	ADDQ $2048, DI
+	DECQ R13
+	JNZ  fewStep
+
+	MOVQ c+48(FP), DX
+	MOVQ ldc+56(FP), CX
+	STORE0
+	STORE1
+	TILERELEASE
+	RET

@@ -34,6 +34,8 @@ type Error struct {
 	Msg string
 	// Err is the cause, if another error was.
 	Err error
+	// AllowedBytes is what was allowed, of ErrMemory.
+	AllowedBytes int64
 }
 
 // New returns an error of the given class at byte position offset (−1: none).

@@ -326,7 +326,8 @@ func (r *reader) place(f *File) error {
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
 		if t.Offset != pad(end) {
-			return fault.New(fault.ErrFormat, -1, "%.100q lies at %d of the data, where %d is what follows the one before",
+			return fault.New(fault.ErrFormat, -1,
+				"%.100q lies at %d of the data, where %d is what follows the one before",
 				t.Name, t.Offset, pad(end))
 		}
 		if t.Bytes > room-t.Offset {

@@ -42,9 +42,10 @@ func (m *Meter) Charge(n int64) error {
 		used, most := m.used.Load(), m.max.Load()
 		if n < 0 || used > most || n > most-used {
 			m.used.Store(exceeded)
-			return fault.New(
-				fault.ErrMemory, -1, "reading it would take more than the %d bytes of memory allowed", most,
-			)
+			err := fault.New(fault.ErrMemory, -1,
+				"reading it would take more than the %d bytes of memory allowed", most)
+			err.AllowedBytes = most
+			return err
 		}
 		if m.used.CompareAndSwap(used, used+n) {
 			return nil

@@ -27,7 +27,8 @@ func TestMeterIsASum(t *testing.T) {
 				exceeded = exceeded || n < 0 || n > budget-used
 				err := m.Charge(n)
 				if exceeded {
-					if !errors.Is(err, fault.ErrMemory) || !errors.Is(err, fault.ErrLimit) {
+					var found *fault.Error
+					if !errors.Is(err, fault.ErrMemory) || !errors.Is(err, fault.ErrLimit) || !errors.As(err, &found) || found.AllowedBytes != budget {
 						t.Fatalf("charge of %d to %d of %d: %v", n, used, budget, err)
 					}
 					used = budget

@@ -108,7 +108,8 @@ func (v *verifier) step() error {
 		v.transient = 0
 	}
 	if v.opcode > opLong4 && v.protocol < 4 && v.opcode < opNextBuffer {
-		err := v.complain(fault.ErrFormat, v.opcode, 255, 0, "opcode 0x%02x belongs to protocol 4 or 5, the file declares %d",
+		err := v.complain(fault.ErrFormat, v.opcode, 255, 0,
+			"opcode 0x%02x belongs to protocol 4 or 5, the file declares %d",
 			v.opcode, v.protocol)
 		if err != nil {
 			return err

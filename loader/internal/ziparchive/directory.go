@@ -79,7 +79,8 @@ func (a *Archive) readEntry(
 	}
 	nameBytes, extraBytes, commentBytes := int(le.Uint16(b[28:])), int(le.Uint16(b[30:])), int(le.Uint16(b[32:]))
 	if nameBytes > maxNameBytes || extraBytes > maxNameBytes || commentBytes > maxNameBytes {
-		return 0, fault.New(fault.ErrFormat, at, "a record with a name of %d, extra fields of %d and a comment of %d bytes",
+		return 0, fault.New(fault.ErrFormat, at,
+			"a record with a name of %d, extra fields of %d and a comment of %d bytes",
 			nameBytes, extraBytes, commentBytes)
 	}
 	n := centralHeaderBytes + nameBytes + extraBytes + commentBytes

@@ -188,7 +188,8 @@ func (c *computation) read(ctx context.Context, w *tensor.Weight, f func(first, 
 	each := max(1, min(total, (len(c.raw)-storage.AlignBytes)/row))
 	for first := 0; first < total; first += each {
 		n := min(each, total-first)
-		e := storage.Extent{Source: at.Source, Offset: at.Offset + int64(first)*int64(row), Bytes: int64(n) * int64(row)}
+		e := storage.Extent{Source: at.Source, Offset: at.Offset + int64(first)*int64(row),
+			Bytes: int64(n) * int64(row)}
 		raw, err := c.fetch(ctx, e)
 		if err != nil {
 			return err

@@ -57,7 +57,8 @@ func (s *Store) Add(p Parts) (*Source, bool) {
 	if p.Turned {
 		shape = tensor.Shape{inputs, outputs}
 	}
-	ok = plain(p.Weight, shape...) && plain(p.Down, rank, inputs) && plain(p.Up, outputs, rank) && plain(p.Strength, outputs)
+	ok = plain(p.Weight, shape...) && plain(p.Down, rank, inputs) && plain(p.Up, outputs, rank) &&
+		plain(p.Strength, outputs)
 	if !ok || rank > mostRank || outputs == 0 || inputs == 0 || rank == 0 {
 		return nil, false
 	}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"hash/fnv"
+	"image"
+	"image/png"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// spellingModel makes the folder of a tiny model that says letters of a sound, with weights that follow from their names.
+func spellingModel(t *testing.T) string {
+	t.Helper()
+	f, err := os.Open("../../models/testdata/families/hf/speech.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []struct {
+		Config string
+		Files  map[string]string
+		State  map[string][]int
+	}
+	if err := json.NewDecoder(z).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	r, dir := list[0], t.TempDir()
+	files := maps.Clone(r.Files)
+	files["config.json"], files["model.safetensors"] = r.Config, weightsOf(t, r.State)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// weightsOf is a file of safetensors with weights that follow from their names.
+func weightsOf(t *testing.T, state map[string][]int) string {
+	t.Helper()
+	header, data := make(map[string]any), []byte(nil)
+	for _, key := range slices.Sorted(maps.Keys(state)) {
+		shape, begin, n := state[key], len(data), 1
+		for _, d := range shape {
+			n *= d
+		}
+		h := fnv.New64()
+		_, _ = h.Write([]byte(key))
+		random := rand.New(rand.NewPCG(h.Sum64(), 3))
+		for range n {
+			x := random.NormFloat64() / 2
+			if len(shape) == 1 {
+				x = 1 + x/4
+			}
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
+		}
+		header[key] = map[string]any{"dtype": "F32", "shape": shape, "data_offsets": []int{begin, len(data)}}
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) + string(text) + string(data)
+}
+
+// TestGenerateLetters: a model for CTC writes what it hears, as PROMPT or with --sound, in any mode, as text or JSON; flags
+// of models that write token by token, and sounds that are none, are refused.
+func TestGenerateLetters(t *testing.T) {
+	dir, to := spellingModel(t), t.TempDir()
+	sound := filepath.Join(to, "speech.wav")
+	if err := os.WriteFile(sound, wavOf(1, 16000, 6000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want, said := done(t, "generate", dir, sound)
+	if strings.TrimSpace(want) == "" || !strings.Contains(said, "a sound of 0.4 s in") {
+		t.Errorf("%q, and %q", want, said)
+	}
+	for _, args := range [][]string{{"--sound", sound}, {sound, "--mode", "page", "--threads", "2"}, {sound, "--memory", "200MiB"}} {
+		if got, _ := done(t, slices.Concat([]string{"generate", dir, "--quiet"}, args)...); got != want {
+			t.Errorf("%v: %q, want %q", args, got, want)
+		}
+	}
+	out, _ := done(t, "generate", dir, sound, "--json")
+	var answer struct {
+		Text    string
+		Seconds float64 `json:"sound_seconds"`
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Text != strings.TrimSuffix(want, "\n") || answer.Seconds != 0.375 {
+		t.Errorf("%s: %v", out, err)
+	}
+	for _, args := range [][]string{
+		nil, {sound, "--temperature", "1"}, {sound, "--max-tokens", "3"}, {sound, "-n", "2"}, {sound, "--language", "en"},
+		{sound, "--json", "--logprobs", "2"}, {filepath.Join(to, "none.wav")}, {sound, "--sound", sound},
+	} {
+		if out, text, code := command(t, append([]string{"generate", dir}, args...)...); code != exitUsage || out != "" {
+			t.Errorf("%v: exit code %d: %q", args, code, text)
+		}
+	}
+	fast := filepath.Join(to, "fast.wav")
+	if err := os.WriteFile(fast, wavOf(1, 44100, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, code := command(t, "generate", dir, fast); code != exitUnsupported || !strings.Contains(text, "-ar 16000") {
+		t.Errorf("another rate: exit code %d: %q", code, text)
+	}
+	if err := os.Remove(filepath.Join(dir, "vocab.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, code := command(t, "generate", dir, sound); code != exitUnsafe || !strings.Contains(text, "vocab.json") {
+		t.Errorf("without letters: exit code %d: %q", code, text)
+	}
+}
+
+// captionModel makes the folder of a tiny model that writes of pictures, with weights that follow from their names.
+func captionModel(t *testing.T) string {
+	t.Helper()
+	f, err := os.Open("../../models/testdata/families/hf/blip.heads.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []struct {
+		Config    string
+		Reference struct {
+			Weights map[string]struct {
+				DType string
+				Shape []int
+				Data  *string
+			}
+		}
+	}
+	if err := json.NewDecoder(z).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	state, words, dir := make(map[string][]int), make(map[string]int), t.TempDir()
+	for name, w := range list[0].Reference.Weights {
+		if w.DType == "float32" && w.Data == nil {
+			state[name] = w.Shape
+		}
+	}
+	for id := range 200 {
+		words["w"+strconv.Itoa(id)] = id
+	}
+	tokens, err := json.Marshal(map[string]any{
+		"version": "1.0", "pre_tokenizer": map[string]any{"type": "WhitespaceSplit"},
+		"model": map[string]any{"type": "WordLevel", "vocab": words, "unk_token": "w3"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := json.Unmarshal([]byte(list[0].Config), &config); err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(config["text_config"].(map[string]any), map[string]any{"bos_token_id": 5, "sep_token_id": 199})
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"config.json": string(text), "model.safetensors": weightsOf(t, state), "tokenizer.json": string(tokens),
+		"preprocessor_config.json": `{"image_processor_type": "BlipImageProcessor", "size": {"height": 40, "width": 40}, "do_pad": true}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestGenerateOfAPicture: a model that writes of a picture takes its file as PROMPT, in any mode; another picture gives another
+// text; what is no file or no picture is refused.
+func TestGenerateOfAPicture(t *testing.T) {
+	dir, to := captionModel(t), t.TempDir()
+	draw := func(name string, shade int) string {
+		p := image.NewGray(image.Rect(0, 0, 60, 50))
+		for i := range p.Pix {
+			p.Pix[i] = byte(i*i*shade%251 + i%5)
+		}
+		f, err := os.Create(filepath.Join(to, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := png.Encode(f, p); err != nil {
+			t.Fatal(err)
+		}
+		return f.Name()
+	}
+	cat := draw("cat.png", 1)
+	ask := []string{"--quiet", "--max-tokens", "20", "--temperature", "20", "--seed", "1"}
+	want, _ := done(t, append([]string{"generate", dir, cat}, ask...)...)
+	if n := len(strings.Fields(want)); n < 1 || n > 20 {
+		t.Errorf("%d words: %q", n, want)
+	}
+	if got, _ := done(t, append([]string{"generate", dir, cat, "--mode", "page", "--threads", "1"}, ask...)...); got != want {
+		t.Errorf("--mode page: %q, want %q", got, want)
+	}
+	if other, _ := done(t, append([]string{"generate", dir, draw("dog.png", 7)}, ask...)...); other == want {
+		t.Errorf("another picture gives the same: %q", want)
+	}
+	if out, text, code := command(t, "generate", dir, "a cat"); code != exitUsage || out != "" || !strings.Contains(text, "writes of a picture") {
+		t.Errorf("no file: exit code %d: %q", code, text)
+	}
+	if out, text, code := command(t, "generate", dir, filepath.Join(dir, "tokenizer.json")); code == 0 || out != "" {
+		t.Errorf("no picture: exit code %d: %q", code, text)
+	}
+}
