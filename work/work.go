@@ -92,7 +92,7 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 	q := &Queue{name: opts.Stream, lostConn: make(chan struct{})}
 	settings := []nats.Option{
 		nats.Name("optimem"), nats.MaxReconnects(-1), nats.ClosedHandler(func(*nats.Conn) { close(q.lostConn) }),
-		nats.Timeout(dialFor), nats.PingInterval(pingEvery), nats.SyncQueueLen(maxPull+64),
+		nats.Timeout(dialFor), nats.PingInterval(pingEvery), nats.SyncQueueLen(maxPull + 64),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				q.refusal.Store(&err)
