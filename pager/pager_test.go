@@ -49,8 +49,9 @@ var errDisk = errors.New("the disk is gone")
 
 func (f *file) ReadAt(ctx context.Context, p []byte, off int64) error {
 	n := <-f.reads + 1
+	fails := n == f.failAt // whoever has the number of reads may change it
 	f.reads <- n
-	if n == f.failAt {
+	if fails {
 		if f.panics {
 			panic(errDisk)
 		}
