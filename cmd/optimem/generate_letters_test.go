@@ -1,7 +1,6 @@
 package main
 
 import (
-	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
 	"hash/fnv"
@@ -13,40 +12,24 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
 
-// spellingModel makes the folder of a tiny model that says letters of a sound, with weights that follow from their names.
+// spellingModel makes the folder of a tiny model that says letters of a sound, with weights that follow from their
+// names.
 func spellingModel(t *testing.T) string {
 	t.Helper()
-	f, err := os.Open("../../models/testdata/families/hf/speech.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []struct {
 		Config string
 		Files  map[string]string
 		State  map[string][]int
 	}
-	if err := json.NewDecoder(z).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
-	r, dir := list[0], t.TempDir()
+	recordedIn(t, "../../models/testdata/families/hf/speech.json.gz", &list)
+	r := list[0]
 	files := maps.Clone(r.Files)
 	files["config.json"], files["model.safetensors"] = r.Config, weightsOf(t, r.State)
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return folderOf(t, files)
 }
 
 // weightsOf is a file of safetensors with weights that follow from their names.
@@ -77,8 +60,8 @@ func weightsOf(t *testing.T, state map[string][]int) string {
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) + string(text) + string(data)
 }
 
-// TestGenerateLetters: a model for CTC writes what it hears, as PROMPT or with --sound, in any mode, as text or JSON; flags
-// of models that write token by token, and sounds that are none, are refused.
+// TestGenerateLetters: a model for CTC writes what it hears, as PROMPT or with --sound, in any mode, as text or JSON;
+// flags of models that write token by token, and sounds that are none, are refused.
 func TestGenerateLetters(t *testing.T) {
 	dir, to := spellingModel(t), t.TempDir()
 	sound := filepath.Join(to, "speech.wav")
@@ -128,15 +111,6 @@ func TestGenerateLetters(t *testing.T) {
 // captionModel makes the folder of a tiny model that writes of pictures, with weights that follow from their names.
 func captionModel(t *testing.T) string {
 	t.Helper()
-	f, err := os.Open("../../models/testdata/families/hf/blip.heads.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []struct {
 		Config    string
 		Reference struct {
@@ -147,24 +121,12 @@ func captionModel(t *testing.T) string {
 			}
 		}
 	}
-	if err := json.NewDecoder(z).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
-	state, words, dir := make(map[string][]int), make(map[string]int), t.TempDir()
+	recordedIn(t, "../../models/testdata/families/hf/blip.heads.json.gz", &list)
+	state := make(map[string][]int)
 	for name, w := range list[0].Reference.Weights {
 		if w.DType == "float32" && w.Data == nil {
 			state[name] = w.Shape
 		}
-	}
-	for id := range 200 {
-		words["w"+strconv.Itoa(id)] = id
-	}
-	tokens, err := json.Marshal(map[string]any{
-		"version": "1.0", "pre_tokenizer": map[string]any{"type": "WhitespaceSplit"},
-		"model": map[string]any{"type": "WordLevel", "vocab": words, "unk_token": "w3"},
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	var config map[string]any
 	if err := json.Unmarshal([]byte(list[0].Config), &config); err != nil {
@@ -175,19 +137,14 @@ func captionModel(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{
-		"config.json": string(text), "model.safetensors": weightsOf(t, state), "tokenizer.json": string(tokens),
+	return folderOf(t, map[string]string{
+		"config.json": string(text), "model.safetensors": weightsOf(t, state), "tokenizer.json": numbered(t, 200),
 		"preprocessor_config.json": `{"image_processor_type": "BlipImageProcessor", "size": {"height": 40, "width": 40}, "do_pad": true}`,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	})
 }
 
-// TestGenerateOfAPicture: a model that writes of a picture takes its file as PROMPT, in any mode; another picture gives another
-// text; what is no file or no picture is refused.
+// TestGenerateOfAPicture: a model that writes of a picture takes its file as PROMPT, in any mode; another picture gives
+// another text; what is no file or no picture is refused.
 func TestGenerateOfAPicture(t *testing.T) {
 	dir, to := captionModel(t), t.TempDir()
 	draw := func(name string, shade int) string {

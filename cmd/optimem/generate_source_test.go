@@ -1,10 +1,7 @@
 package main
 
 import (
-	"compress/gzip"
 	"encoding/binary"
-	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,23 +15,12 @@ import (
 // sourceModel makes the folder of a tiny model that reads before it writes, with weights that follow from their names.
 func sourceModel(t *testing.T, name string) string {
 	t.Helper()
-	f, err := os.Open("../../models/testdata/families/hf/seq2seq.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []struct {
 		Name, Config string
 		State        map[string][]int
 		Text         struct{ Generation string }
 	}
-	if err := json.NewDecoder(z).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
+	recordedIn(t, "../../models/testdata/families/hf/seq2seq.json.gz", &list)
 	r := list[slices.IndexFunc(list, func(r struct {
 		Name, Config string
 		State        map[string][]int
@@ -42,27 +28,9 @@ func sourceModel(t *testing.T, name string) string {
 	}) bool {
 		return r.Name == name
 	})]
-	words := make(map[string]int)
-	for id := range 96 {
-		words[fmt.Sprintf("w%d", id)] = id
-	}
-	tokens, err := json.Marshal(map[string]any{
-		"version": "1.0", "pre_tokenizer": map[string]any{"type": "WhitespaceSplit"},
-		"model": map[string]any{"type": "WordLevel", "vocab": words, "unk_token": "w3"},
+	return folderOf(t, map[string]string{
+		"config.json": r.Config, "generation_config.json": r.Text.Generation, "tokenizer.json": numbered(t, 96), "model.safetensors": weightsOf(t, r.State),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for file, content := range map[string][]byte{
-		"config.json": []byte(r.Config), "generation_config.json": []byte(r.Text.Generation), "tokenizer.json": tokens,
-		"model.safetensors": []byte(weightsOf(t, r.State)),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // TestGenerateFromASource: a model that reads a text writes the same of it in every mode, alone and in a batch; the

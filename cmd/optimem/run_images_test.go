@@ -1,9 +1,7 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -21,22 +19,11 @@ const picturesFolder = "../../internal/preprocess/testdata/"
 // TestRunPictures gives a program two pictures and compares what it got with the values that torchvision recorded.
 func TestRunPictures(t *testing.T) {
 	files, spec := []string{"odd.png", "lossy_odd.webp"}, "imagenet:resize=61,crop=32,filter=bicubic"
-	f, err := os.Open(picturesFolder + "expected.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	text, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var recorded []struct {
 		File, Spec string
 		Values     []float32
 	}
-	if err := json.NewDecoder(text).Decode(&recorded); err != nil {
-		t.Fatal(err)
-	}
+	recordedIn(t, picturesFolder+"expected.json.gz", &recorded)
 	path := filepath.Join(t.TempDir(), "out.safetensors")
 	done(t, "run", picturesFolder+"look.pt2", "--input", "x="+picturesFolder+files[0]+","+picturesFolder+files[1],
 		"--preprocess", spec, "-o", path)

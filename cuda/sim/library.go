@@ -69,14 +69,14 @@ type Report struct {
 	// Races counts accesses that no event orders; FirstRace is one of them in words. Message is the last failure's.
 	Races              int
 	FirstRace, Message string
-	// Misuses counts what a driver takes without a word and a GPU punishes: memory of the host that is filled, given back or
-	// copied to while a copy of it may be under way, streams that end with work, events that are recorded again before anybody
-	// knows that they were reached, modules that go while their kernels run. As with races, it is the order that was asked for
-	// that is looked at. FirstMisuse is one of them in words.
+	// Misuses counts what a driver takes without a word and a GPU punishes: memory of the host that is filled, given
+	// back or copied to while a copy of it may be under way, streams that end with work, events that are recorded again
+	// before anybody knows that they were reached, modules that go while their kernels run. As with races, it is the
+	// order that was asked for that is looked at. FirstMisuse is one of them in words.
 	Misuses     int
 	FirstMisuse string
-	// Spins counts waits in which a processor of the host does nothing else, Timed records of events that are timed, which take
-	// longer.
+	// Spins counts waits in which a processor of the host does nothing else, Timed records of events that are timed,
+	// which take longer.
 	Spins, Timed int
 	// Unpinned counts copies from or to memory that is not page-locked.
 	// Launches are those of kernels, each of a graph's too; GraphLaunches those of graphs, Products cuBLASLt's.
@@ -94,49 +94,26 @@ func (l *Library) Report() Report {
 	buf := make([]byte, 4096)
 	purego.SyscallN(l.report, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
 	r := Report{Left: make(map[string]int)}
-	text, _, _ := bytes.Cut(buf, []byte{0})
-	for line := range strings.Lines(string(text)) {
+	texts := map[string]*string{"first_race": &r.FirstRace, "first_misuse": &r.FirstMisuse, "message": &r.Message}
+	counts := map[string]*int{
+		"races": &r.Races, "misuses": &r.Misuses, "spins": &r.Spins, "timed": &r.Timed, "unpinned": &r.Unpinned, "launches": &r.Launches,
+		"graph_launches": &r.GraphLaunches, "products": &r.Products, "copies": &r.Copies,
+	}
+	sizes := map[string]*int64{
+		"bytes_in": &r.BytesIn, "bytes_out": &r.BytesOut, "peak": &r.PeakBytes, "pinned_peak": &r.PinnedPeakBytes, "span_ns": &r.SpanNanoseconds,
+	}
+	lines, _, _ := bytes.Cut(buf, []byte{0})
+	for line := range strings.Lines(string(lines)) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		n, _ := strconv.ParseInt(value, 10, 64) // texts are not numbers
-		switch key {
-		case "races":
-			r.Races = int(n)
-		case "first_race":
-			r.FirstRace = value
-		case "misuses":
-			r.Misuses = int(n)
-		case "first_misuse":
-			r.FirstMisuse = value
-		case "spins":
-			r.Spins = int(n)
-		case "timed":
-			r.Timed = int(n)
-		case "message":
-			r.Message = value
-		case "unpinned":
-			r.Unpinned = int(n)
-		case "launches":
-			r.Launches = int(n)
-		case "graph_launches":
-			r.GraphLaunches = int(n)
-		case "products":
-			r.Products = int(n)
-		case "copies":
-			r.Copies = int(n)
-		case "bytes_in":
-			r.BytesIn = n
-		case "bytes_out":
-			r.BytesOut = n
-		case "peak":
-			r.PeakBytes = n
-		case "pinned_peak":
-			r.PinnedPeakBytes = n
-		case "span_ns":
-			r.SpanNanoseconds = n
-		default:
-			if n != 0 {
-				r.Left[key] = int(n)
-			}
+		if text := texts[key]; text != nil {
+			*text = value
+		} else if count := counts[key]; count != nil {
+			*count = int(n)
+		} else if size := sizes[key]; size != nil {
+			*size = n
+		} else if n != 0 {
+			r.Left[key] = int(n)
 		}
 	}
 	return r

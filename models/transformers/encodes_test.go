@@ -53,19 +53,7 @@ func TestEncodersOfHeads(t *testing.T) {
 		"deberta-v2": "DebertaV2ForTokenClassification", "gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
 	} {
 		text := fmt.Appendf(nil, `{"model_type": %q, "architectures": [%q], "num_hidden_layers": 2, "n_layer": 2, "num_layers": 2}`, kind, class)
-		c, err := parseConfig(text, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.whole = true
-		_, h, err := choose(c, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		dict := h.make(c).StateDict()
-		if c.err != nil {
-			t.Fatal(c.err)
-		}
+		dict := dictOf(t, text)
 		e, err := EncoderOf(text)
 		if err != nil {
 			t.Fatal(err)

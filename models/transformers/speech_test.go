@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// speechDict is the state dict of a model for a configuration.
-func speechDict(t *testing.T, text []byte) layers.StateDict {
+// dictOf is the state dict of a model, with its head, for a configuration.
+func dictOf(t *testing.T, text []byte) layers.StateDict {
 	t.Helper()
 	c, err := parseConfig(text, nil)
 	if err != nil {
@@ -26,11 +26,11 @@ func speechDict(t *testing.T, text []byte) layers.StateDict {
 	return dict
 }
 
-// TestSpeechOlderNames: files that were published have the names of the older weight_norm, and weights that only training
-// reads; the base model is made of those of a model with a head.
+// TestSpeechOlderNames: files that were published have the names of the older weight_norm, and weights that only
+// training reads; the base model is made of those of a model with a head.
 func TestSpeechOlderNames(t *testing.T) {
 	text := []byte(`{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForCTC"], "num_hidden_layers": 1}`)
-	dict := speechDict(t, text)
+	dict := dictOf(t, text)
 	older := strings.NewReplacer(".parametrizations.weight.original0", ".weight_g", ".parametrizations.weight.original1", ".weight_v")
 	changed := 0
 	for i, e := range dict {
@@ -58,7 +58,7 @@ func TestSpeechOlderNames(t *testing.T) {
 
 // TestSpeechLists: lists of sizes that do not fit each other, or are none, are refused.
 func TestSpeechLists(t *testing.T) {
-	dict := speechDict(t, []byte(`{"model_type": "wavlm", "num_hidden_layers": 1}`))
+	dict := dictOf(t, []byte(`{"model_type": "wavlm", "num_hidden_layers": 1}`))
 	long := "[" + strings.Repeat("1,", maxSizes) + "1]"
 	for _, entries := range []string{
 		`"conv_kernel": [10, 3]`, `"conv_stride": []`, `"conv_stride": "5"`, `"conv_dim": [512, 512, 512, 512, 512, 512, 0]`,
