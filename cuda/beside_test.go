@@ -15,8 +15,8 @@ import (
 	"github.com/optimem/optimem/plan/search"
 )
 
-// TestBesideOthers: who calls gorgonia.org/cu on a thread of their own, in a context of another GPU, finds that context there
-// whatever this package does on the thread meanwhile, and its memory on that GPU; a pass gives the same bits.
+// TestBesideOthers: who calls gorgonia.org/cu on a thread of their own, in a context of another GPU, finds that context
+// there whatever this package does on the thread meanwhile, and its memory on that GPU; a pass gives the same bits.
 func TestBesideOthers(t *testing.T) {
 	l := lower(t, network(t, 3, widths...))
 	p := planned(t, l, search.Options{Mode: plan.Page})

@@ -191,8 +191,8 @@ func (d *Device) enterAwake() error {
 	return nil
 }
 
-// leave undoes enter. The context stays the thread's, unless somebody else in the process calls the driver: whoever enters
-// sets it.
+// leave undoes enter. The context stays the thread's, unless somebody else in the process calls the driver: whoever
+// enters sets it.
 func (d *Device) leave() {
 	d.lib.Leave()
 	goruntime.UnlockOSThread()

@@ -23,8 +23,9 @@ type event struct {
 // waits is behind.
 const keptEvents = 256
 
-// polls is how often an event is asked for before its waiter sleeps. Asking takes a driver less than a microsecond, and waking
-// who sleeps some tens of them: who waits for what is nearly there does not, and who waits longer has lost little.
+// polls is how often an event is asked for before its waiter sleeps. Asking takes a driver less than a microsecond, and
+// waking who sleeps some tens of them: who waits for what is nearly there does not, and who waits longer has lost
+// little.
 const polls = 64
 
 // retire takes the handle away from an event that was reached.

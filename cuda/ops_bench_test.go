@@ -15,8 +15,8 @@ import (
 // blasFile is the cuBLASLt that BenchmarkOps measures with, "" for the kernels alone.
 var blasFile = flag.String("cublaslt", "", "with -gpu: products by cuBLASLt at `FILE`, auto for the first one found")
 
-// An opCase is an op to time, with its arithmetic and the bytes that it has to touch. benchmarks/gpu/single_ops.py has the
-// same ones for PyTorch.
+// An opCase is an op to time, with its arithmetic and the bytes that it has to touch. benchmarks/gpu/single_ops.py has
+// the same ones for PyTorch.
 type opCase struct {
 	name  string
 	dtype tensor.DType

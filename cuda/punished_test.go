@@ -28,8 +28,8 @@ func scarce(t *testing.T) *plan.Plan {
 	return p
 }
 
-// TestStagingIsFilledAgain: the host memory through which weights come is filled again only once what was there was copied,
-// and nobody waits for a copy by spinning.
+// TestStagingIsFilledAgain: the host memory through which weights come is filled again only once what was there was
+// copied, and nobody waits for a copy by spinning.
 func TestStagingIsFilledAgain(t *testing.T) {
 	p := scarce(t)
 	want := onCPU(t, p.Lowered.Graph)
@@ -51,8 +51,8 @@ func TestStagingIsFilledAgain(t *testing.T) {
 	}
 }
 
-// TestStagingFails makes each copy of the weights that stay fail in turn: what was given out before is waited for, and the
-// memory that it comes from is given back after that.
+// TestStagingFails makes each copy of the weights that stay fail in turn: what was given out before is waited for, and
+// the memory that it comes from is given back after that.
 func TestStagingFails(t *testing.T) {
 	p := scarce(t)
 	for n := 1; ; n++ {
@@ -163,7 +163,8 @@ func TestPassesDoNotSpin(t *testing.T) {
 	}
 }
 
-// TestKernelsOutliveNoModule: kernels that run are waited for before a device that rests or closes gives up what they are of.
+// TestKernelsOutliveNoModule: kernels that run are waited for before a device that rests or closes gives up what they
+// are of.
 func TestKernelsOutliveNoModule(t *testing.T) {
 	dev, lib := openSimulated(t, "memory=1M order=lazy:1")
 	d := newDesk(t, dev)
@@ -204,8 +205,9 @@ func TestWaitsAskFirst(t *testing.T) {
 	}
 }
 
-// TestInputsAndOutputsArePinned: what a pass is given and gives passes through page-locked memory that the plan knows, so that
-// no copy is one that the host waits for; without room for it copies are of the ordinary kind, and the bits the same.
+// TestInputsAndOutputsArePinned: what a pass is given and gives passes through page-locked memory that the plan knows,
+// so that no copy is one that the host waits for; without room for it copies are of the ordinary kind, and the bits the
+// same.
 func TestInputsAndOutputsArePinned(t *testing.T) {
 	l := lower(t, network(t, 5, widths...))
 	for _, mode := range []plan.Mode{plan.Resident, plan.Page} {

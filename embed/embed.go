@@ -296,8 +296,9 @@ func (e *Embedder) means(ctx context.Context, texts []encoded, give func(text in
 // passTokens is how many tokens go through the model at once, more or less: where weights are paged, they are brought once for them.
 const passTokens = 8192
 
-// On the CPU, what tokens of a narrow model become should stay in the caches next to its processors: bringing weights there once
-// more, in order, takes less time than bringing states back. In wide models weights are more than what becomes of tokens.
+// On the CPU, what tokens of a narrow model become should stay in the caches next to its processors: bringing weights
+// there once more, in order, takes less time than bringing states back. In wide models weights are more than what
+// becomes of tokens.
 const (
 	nearWidth = 576
 	nearBytes = 2 << 20

@@ -189,8 +189,8 @@ func (e *Embedder) next() (parts []part, length int) {
 	return parts, length
 }
 
-// filled is how many of the texts, the longest first, go through a pass of so many, of which most are possible: as many as are
-// where a pass of that shape was before, so that it has a plan, and padding costs less than a plan does.
+// filled is how many of the texts, the longest first, go through a pass of so many, of which most are possible: as many
+// as are where a pass of that shape was before, so that it has a plan, and padding costs less than a plan does.
 func (e *Embedder) filled(texts []encoded, n, most, worth int) int {
 	length := e.padded(len(texts[0].ids))
 	if n == most {

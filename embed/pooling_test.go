@@ -134,7 +134,8 @@ func TestNearTokens(t *testing.T) {
 	}
 }
 
-// TestFilled: what is left of texts of a length goes with shorter ones through a pass of a shape that was there, where little is padded.
+// TestFilled: what is left of texts of a length goes with shorter ones through a pass of a shape that was there, where
+// little is padded.
 func TestFilled(t *testing.T) {
 	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
 	texts := func(lengths ...int) (list []encoded) {

@@ -97,9 +97,9 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// TestBranchesDraws: thousands of tokens that are drawn where several guesses are verified are those that are drawn without guesses,
-// from the same stream of each text, and so have their distribution; among them are texts for which guesses that were not the
-// first were right, and others.
+// TestBranchesDraws: thousands of tokens that are drawn where several guesses are verified are those that are drawn
+// without guesses, from the same stream of each text, and so have their distribution; among them are texts for which
+// guesses that were not the first were right, and others.
 func TestBranchesDraws(t *testing.T) {
 	texts, tokens := 400, 24
 	if testing.Short() {

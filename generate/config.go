@@ -115,8 +115,8 @@ func FolderDefaults(folder string) (Defaults, error) {
 	return d, d.captions(folder)
 }
 
-// captions reads how a text of a picture begins and ends, where config.json names a model that writes such: BLIP, of which the
-// entries of its text part count, whatever generation_config.json says.
+// captions reads how a text of a picture begins and ends, where config.json names a model that writes such: BLIP, of
+// which the entries of its text part count, whatever generation_config.json says.
 func (d *Defaults) captions(folder string) error {
 	text, err := readFile(folder, "config.json", maxConfig)
 	if err != nil || text == nil {

@@ -27,8 +27,8 @@ type Letters struct {
 
 	wave  *sound.WaveSpec
 	names map[int]string
-	// blank is the token that is no letter; delimiter, which is space in a text, stands between words. unknown is what numbers are
-	// that have no name.
+	// blank is the token that is no letter; delimiter, which is space in a text, stands between words. unknown is what
+	// numbers are that have no name.
 	blank, delimiter, space, unknown string
 	lower, tidy                      bool
 }
@@ -193,8 +193,8 @@ func (l *Letters) Sound(r io.Reader) (*tensor.Tensor, Heard, error) {
 
 var errNoLetters = errors.New("the model gives no letters of one sound, [1, moments, letters]")
 
-// Text returns the text of the likeliest letters: logits are [1, moments, letters]. A letter that several moments say, one
-// after the other, is one.
+// Text returns the text of the likeliest letters: logits are [1, moments, letters]. A letter that several moments say,
+// one after the other, is one.
 func (l *Letters) Text(logits *tensor.Tensor) (string, error) {
 	if logits == nil || len(logits.Layout.Shape) != 3 || logits.Layout.Shape[0] != 1 {
 		return "", errNoLetters

@@ -81,8 +81,8 @@ func TestLetters(t *testing.T) {
 	}
 }
 
-// TestLettersRefused: folders of other models have none; files that lack, or are not what they are to be, are errors that
-// name them.
+// TestLettersRefused: folders of other models have none; files that lack, or are not what they are to be, are errors
+// that name them.
 func TestLettersRefused(t *testing.T) {
 	file := filepath.Join(lettersFolder(t, nil), "vocab.json")
 	for _, folder := range []string{

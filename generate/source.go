@@ -15,9 +15,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Source is what a model with an encoder reads before it writes: the tokens of a text, the features of a sound, or the
-// pixels of a picture.
-// Requests with the same one share what is kept of it. It is not changed once it was used.
+// A Source is what a model with an encoder reads before it writes: the tokens of a text, the features of a sound, or
+// the pixels of a picture. Requests with the same one share what is kept of it. It is not changed once it was used.
 type Source struct {
 	// Tokens are those of a text.
 	Tokens []int

@@ -23,9 +23,9 @@ type Attention struct {
 // step its tensors have one row of a batch, and the tokens of that row are the step's rows.
 type Stepper interface {
 	Recorder
-	// Attend records what the module at path attends to: queries, keys and values of [1 heads rows size], those of keys and
-	// values perhaps fewer. The result is [1 rows heads×size]. Keys and values may be nil where the module attended before in
-	// the same step: what it remembers is seen again.
+	// Attend records what the module at path attends to: queries, keys and values of [1 heads rows size], those of keys
+	// and values perhaps fewer. The result is [1 rows heads×size]. Keys and values may be nil where the module attended
+	// before in the same step: what it remembers is seen again.
 	Attend(path string, q, k, v Tensor, a Attention) (Tensor, error)
 	// Recur records an op of the module at path that walks the rows with a state, of which in are the operands before
 	// the state.

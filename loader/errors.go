@@ -56,7 +56,8 @@ func Class(err error) error {
 	return nil
 }
 
-// AllowedBytes returns how much memory was allowed where more would have been taken ([ErrMemory]), 0 where err does not say.
+// AllowedBytes returns how much memory was allowed where more would have been taken ([ErrMemory]), 0 where err does not
+// say.
 func AllowedBytes(err error) int64 {
 	var found *fault.Error
 	if errors.As(err, &found) {

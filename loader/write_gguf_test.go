@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/tensor/encoded"
 )
 
-// TestLayOutGGUF: what is laid out is read back, with every kind of key, and tensors have the bytes that were written to
-// their places.
+// TestLayOutGGUF: what is laid out is read back, with every kind of key, and tensors have the bytes that were written
+// to their places.
 func TestLayOutGGUF(t *testing.T) {
 	q4, _ := encoded.ByName("Q4_0")
 	f32, _ := encoded.ByName("F32")

@@ -24,8 +24,8 @@ type ggufFamily struct {
 	// model is what transformers calls the type, "" for arch; experts is set where it has experts, which say more than one arch does.
 	model   string
 	experts bool
-	// anyExperts is set where experts or none make no other family; own reads all that the file says, in place of what decoders
-	// have.
+	// anyExperts is set where experts or none make no other family; own reads all that the file says, in place of what
+	// decoders have.
 	anyExperts bool
 	own        func(g *ggufModel)
 	// layerNorm is the entry of the norms' epsilon where they are not by the root of the mean.

@@ -10,8 +10,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// GGUF files of models whose layers keep states, or have embeddings of their own. llama.cpp's converter stores −exp(A_log)
-// as ssm_a, drops dimensions of one, and folds multipliers into weights.
+// GGUF files of models whose layers keep states, or have embeddings of their own. llama.cpp's converter stores
+// −exp(A_log) as ssm_a, drops dimensions of one, and folds multipliers into weights.
 
 // The names of the modules of a mixer, of Mamba and of Mamba 2, at a place in a block.
 func selectiveInside(at string, more ...string) *strings.Replacer {

@@ -14,8 +14,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestStaticCache: a language model that transformers exported with its cache, by the newest PyTorch, remembers what it was given:
-// token by token its logits are PyTorch's, in every mode, and a new session remembers nothing.
+// TestStaticCache: a language model that transformers exported with its cache, by the newest PyTorch, remembers what it
+// was given: token by token its logits are PyTorch's, in every mode, and a new session remembers nothing.
 func TestStaticCache(t *testing.T) {
 	text, err := os.ReadFile("testdata/static.json")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // others.
 func (m *Model) Source() int { return m.source }
 
-// Sound returns the port of the features that a model reads in the place of a text, with their shape: of a sound, or the pixels of
-// a picture. It is false of one that reads neither.
+// Sound returns the port of the features that a model reads in the place of a text, with their shape: of a sound, or
+// the pixels of a picture. It is false of one that reads neither.
 func (m *Model) Sound() (Port, bool) {
 	if m.sound == nil {
 		return Port{}, false

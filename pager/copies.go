@@ -8,8 +8,9 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// copies are the weights that stay in host memory, for all plans that keep the same ones in the same places. Page-locking memory
-// takes about as long as a disk takes to fill it, so it is taken in chunks: one while the groups of that before are read.
+// copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
+// Page-locking memory takes about as long as a disk takes to fill it, so it is taken in chunks: one while the groups of
+// that before are read.
 type copies struct {
 	groups []copied
 	chunks []*chunk
@@ -37,7 +38,8 @@ type chunk struct {
 	mem device.HostMemory
 }
 
-// chunkBytes is what a chunk has at least, but the last one and in tests: page-locking it takes some hundredths of a second.
+// chunkBytes is what a chunk has at least, but the last one and in tests: page-locking it takes some hundredths of a
+// second.
 var chunkBytes int64 = 128 << 20
 
 // newCopies returns the copies that a plan keeps, which take no memory yet; nil where it keeps none.

@@ -46,8 +46,8 @@ func (m *pinnedMemory) Free() {
 	m.d.bytes -= int64(len(m.mem))
 }
 
-// TestCopiesAreTakenInChunks: host memory for copies of weights is taken while others are read, all that the plan says and no
-// more; where the device has none left for a chunk, that one is of the ordinary kind.
+// TestCopiesAreTakenInChunks: host memory for copies of weights is taken while others are read, all that the plan says
+// and no more; where the device has none left for a chunk, that one is of the ordinary kind.
 func TestCopiesAreTakenInChunks(t *testing.T) {
 	before := chunkBytes
 	chunkBytes = 100 << 10

@@ -19,8 +19,8 @@ type halves struct {
 	memory device.Memory
 	runs   []plan.Run
 	parts  []plan.Part
-	// halves are filled in turn, each once the copies from it, which copied marks, are done. now is the one being filled, of
-	// which used bytes are spoken for.
+	// halves are filled in turn, each once the copies from it, which copied marks, are done. now is the one being
+	// filled, of which used bytes are spoken for.
 	halves [2][]byte
 	copied [2]device.Event
 	now    int
@@ -34,8 +34,8 @@ type halves struct {
 // A stagedPiece is a run of bytes of reads, and where it is in a half.
 type stagedPiece struct{ staged, bytes, at int64 }
 
-// stageParts brings parts to the device's memory through the given host memory, and returns how many bytes were read. After an
-// error what was given to the device has to be waited for before that memory is given back.
+// stageParts brings parts to the device's memory through the given host memory, and returns how many bytes were read.
+// After an error what was given to the device has to be waited for before that memory is given back.
 func (g *Pager) stageParts(
 	ctx context.Context, p *plan.Plan, list []plan.Span, parts []plan.Part, memory device.Memory, stage []byte,
 ) (read int64, err error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// A crowded file counts the reads that are under way at once, and says that the host holds a part of it in memory. Reads end
-// once so many came together, if that is wanted.
+// A crowded file counts the reads that are under way at once, and says that the host holds a part of it in memory.
+// Reads end once so many came together, if that is wanted.
 type crowded struct {
 	*file
 	held     float64
@@ -52,8 +52,8 @@ func (f *crowded) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return f.file.ReadAt(ctx, p, off)
 }
 
-// TestHeldFilesAreCopiedByMany: what the host has in memory is read by as many goroutines as there are processors, and what
-// a disk has to read by no more than disks want, for groups and for weights that stay.
+// TestHeldFilesAreCopiedByMany: what the host has in memory is read by as many goroutines as there are processors, and
+// what a disk has to read by no more than disks want, for groups and for weights that stay.
 func TestHeldFilesAreCopiedByMany(t *testing.T) {
 	const readers, copiers = 2, 3
 	host := newCPU(t)

@@ -15,15 +15,15 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
-// What a bus of the fifth generation with sixteen lanes moves of page-locked memory in a second, and what passes between two
-// copies of a stream that both were given out. Both are assumed, not measured.
+// What a bus of the fifth generation with sixteen lanes moves of page-locked memory in a second, and what passes
+// between two copies of a stream that both were given out. Both are assumed, not measured.
 const (
 	gen5Bytes   = 55e9
 	gen5Between = 2 * time.Microsecond
 )
 
-// TestBusIsBusy: copies of groups no larger than a layer's weight and bias, of the sizes of BERT-base, and of weights that
-// stay, take on the emulated clock hardly longer than the bus takes for the bytes.
+// TestBusIsBusy: copies of groups no larger than a layer's weight and bias, of the sizes of BERT-base, and of weights
+// that stay, take on the emulated clock hardly longer than the bus takes for the bytes.
 func TestBusIsBusy(t *testing.T) {
 	host := newCPU(t)
 	l, _ := network(t, host, 1, 768, 768, 768, 768, 768, 3072, 768)
@@ -79,8 +79,8 @@ func (f *telling) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return f.file.ReadAt(ctx, p, off)
 }
 
-// TestHalvesTakeTurns: of the memory through which weights come that stay, one half is read into while the other is copied
-// from; nothing is waited for but the copies from the half that is filled again.
+// TestHalvesTakeTurns: of the memory through which weights come that stay, one half is read into while the other is
+// copied from; nothing is waited for but the copies from the half that is filled again.
 func TestHalvesTakeTurns(t *testing.T) {
 	host := newCPU(t)
 	l, src := network(t, host, 1, 100, 300, 50, 700, 300, 300, 20, 300)

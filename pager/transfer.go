@@ -5,8 +5,8 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// transfers are inputs and outputs on their way through memory that the device copies from and to by itself: else each copy of
-// an output waits for all that the device was given before, and the host with it.
+// transfers are inputs and outputs on their way through memory that the device copies from and to by itself: else each
+// copy of an output waits for all that the device was given before, and the host with it.
 type transfers struct {
 	// room is what is left of the memory for this pass, empty where what passes does so by itself.
 	room []byte

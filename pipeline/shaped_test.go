@@ -51,7 +51,8 @@ func shaped(t testing.TB, address string, latency time.Duration, bytesPerSecond 
 	})
 }
 
-// waitUntil waits more exactly than time.Sleep, by which a process that does nothing else wakes up to a millisecond late.
+// waitUntil waits more exactly than time.Sleep, by which a process that does nothing else wakes up to a millisecond
+// late.
 func waitUntil(due time.Time) {
 	const late = 1500 * time.Microsecond
 	if d := time.Until(due) - late; d > 0 {

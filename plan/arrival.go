@@ -10,7 +10,8 @@ import (
 // FirstReads cuts the reads of the weights that stay by the group that needs them first, so that a first pass may begin
 // before all of them are there: a group runs once its own and those of the groups before it are. What no group reads is
 // with the first. It is nil where all has to be there before a pass: where weights are packed, which are read to
-// elsewhere; where blocks of packed files stay; where a pass before may have changed some; and where files are not read straight into the device's memory.
+// elsewhere; where blocks of packed files stay; where a pass before may have changed some; and where files are not read
+// straight into the device's memory.
 func (p *Plan) FirstReads() [][]Span {
 	f := &p.Fixed
 	if !p.Target.Direct || len(f.Packings)+len(f.Stored) > 0 || len(f.Spans) == 0 || len(p.Groups) == 0 {

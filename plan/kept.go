@@ -20,8 +20,8 @@ type Keeping struct {
 	Slots bool
 	// Stored are numbers of [Fixed.Stored], of blocks that are not there.
 	Stored []int
-	// Missing reads what is not there, and Packings, numbers of [Fixed.Packings], make it. MissingBytes is what is read in all,
-	// WeightBytes what is missing of weights as the checkpoint has them.
+	// Missing reads what is not there, and Packings, numbers of [Fixed.Packings], make it. MissingBytes is what is read
+	// in all, WeightBytes what is missing of weights as the checkpoint has them.
 	Missing                   []Span
 	Packings                  []int
 	MissingBytes, WeightBytes int64

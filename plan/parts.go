@@ -67,7 +67,8 @@ type Span struct {
 	Offset int64
 }
 
-// A Run is parts that lie alike in host memory and on a device that is not Direct, and that are therefore copied at once.
+// A Run is parts that lie alike in host memory and on a device that is not Direct, and that are therefore copied at
+// once.
 type Run struct {
 	// First is the index of the part that comes first.
 	First int
@@ -75,8 +76,9 @@ type Run struct {
 	Staged, Offset, Bytes int64
 }
 
-// Runs lists the copies that bring parts to a device whose offsets are multiples of alignBytes, in the order of host memory.
-// What lies between two parts of a run is less than such a multiple: nothing else has a place there, and it is copied along.
+// Runs lists the copies that bring parts to a device whose offsets are multiples of alignBytes, in the order of host
+// memory. What lies between two parts of a run is less than such a multiple: nothing else has a place there, and it is
+// copied along.
 func Runs(parts []Part, alignBytes int64) []Run {
 	order := make([]int, len(parts))
 	for i := range order {

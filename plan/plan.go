@@ -70,8 +70,8 @@ type Target struct {
 	// Direct is set where files are read straight into the device's memory: on the CPU. Elsewhere bytes go through host
 	// memory, which holds a copy of as many weights as it may.
 	Direct bool
-	// Pins is set where the device copies by itself from and to memory of the host that is page-locked, and only then while the
-	// host goes on: inputs and outputs pass through such memory.
+	// Pins is set where the device copies by itself from and to memory of the host that is page-locked, and only then
+	// while the host goes on: inputs and outputs pass through such memory.
 	Pins bool
 }
 
@@ -133,8 +133,8 @@ type Plan struct {
 	// StagingBytes is the host memory through which weights pass to a device that is not Direct, and HostCopyBytes that
 	// in which weights stay so that the disk is read once.
 	StagingBytes, HostCopyBytes int64
-	// TransferBytes is the host memory through which inputs and outputs of a pass go where the target pins: of those that have
-	// no room there the host waits for each copy.
+	// TransferBytes is the host memory through which inputs and outputs of a pass go where the target pins: of those
+	// that have no room there the host waits for each copy.
 	TransferBytes int64
 	// SwapBytes is the host memory for activations that wait there until they are needed again; where the target is Direct
 	// it is a file's.

@@ -44,8 +44,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestRunsBringEveryByte makes the copies of drawn parts: each byte of a part comes to its place, and nothing comes to where
-// another part lies.
+// TestRunsBringEveryByte makes the copies of drawn parts: each byte of a part comes to its place, and nothing comes to
+// where another part lies.
 func TestRunsBringEveryByte(t *testing.T) {
 	const align = 16
 	rapid.Check(t, func(t *rapid.T) {

@@ -50,8 +50,8 @@ type GGUFOptions struct {
 	Loader      loader.Options
 }
 
-// A GGUF is a Hugging Face folder that can be written as a GGUF file: what becomes of each tensor is decided, nothing of
-// them is read.
+// A GGUF is a Hugging Face folder that can be written as a GGUF file: what becomes of each tensor is decided, nothing
+// of them is read.
 type GGUF struct {
 	folder *Folder
 	opts   GGUFOptions

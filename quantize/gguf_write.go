@@ -18,8 +18,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Write makes the GGUF file, which must not exist. It is written under another name beside it and renamed once all is on
-// the disk: when Write fails or ctx is done, nothing is left. progress is as [Folder.Write] has it.
+// Write makes the GGUF file, which must not exist. It is written under another name beside it and renamed once all is
+// on the disk: when Write fails or ctx is done, nothing is left. progress is as [Folder.Write] has it.
 func (g *GGUF) Write(ctx context.Context, name string, progress func(nBytes int64)) (report *Report, err error) {
 	name = filepath.Clean(name)
 	if err := CheckNew(name); err != nil {

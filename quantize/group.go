@@ -35,8 +35,8 @@ type integers struct {
 	dtype tensor.DType // of scales, and of what numbers are rounded to
 }
 
-// fit returns the scale and the code of nothing with which a group's codes stand for its numbers with the least squared error, in
-// which each number has a weight where weights are not nil.
+// fit returns the scale and the code of nothing with which a group's codes stand for its numbers with the least squared
+// error, in which each number has a weight where weights are not nil.
 func (k integers) fit(x []float32, weights []float64, minimum bool) (scale, zero float32) {
 	lo, hi := x[0], x[0]
 	for _, v := range x {

@@ -126,8 +126,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// TestRefusedUnread: where as many wait as may, a request is refused whatever it says, its body is taken so that the connection
-// can go on, and no memory for it. A large message of gRPC is not even taken.
+// TestRefusedUnread: where as many wait as may, a request is refused whatever it says, its body is taken so that the
+// connection can go on, and no memory for it. A large message of gRPC is not even taken.
 func TestRefusedUnread(t *testing.T) {
 	r, s := serveSlow(t, Options{MaxQueue: 1, MaxBody: 1 << 20, MaxBodies: 1 << 20})
 	at, client := serveHTTP(t, r.Handler())

@@ -72,8 +72,8 @@ func (b *body) less(n int64) {
 	b.held -= n
 }
 
-// readBody reads the body of a request, unpacked. Its memory is reserved before it is taken. What comes behind so many bytes of
-// header lies where numbers of every dtype may, if the body's length is known. The caller frees it.
+// readBody reads the body of a request, unpacked. Its memory is reserved before it is taken. What comes behind so many
+// bytes of header lies where numbers of every dtype may, if the body's length is known. The caller frees it.
 func (r *Registry) readBody(w http.ResponseWriter, req *http.Request, header int) (_ *body, err error) {
 	most := r.opts.MaxBody
 	packed := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding")))

@@ -166,8 +166,8 @@ func (l late) Read(to []byte) (int, error) {
 
 func (late) Close() error { return nil }
 
-// TestSlowBodies: a body that comes more slowly than it may is refused as that, in REST and, whatever its size, in gRPC. Until
-// when it may come is said to the connection.
+// TestSlowBodies: a body that comes more slowly than it may is refused as that, in REST and, whatever its size, in
+// gRPC. Until when it may come is said to the connection.
 func TestSlowBodies(t *testing.T) {
 	r, s := serveSlow(t, Options{})
 	close(s.free)

@@ -36,8 +36,8 @@ const (
 	rawOutputs = 6
 )
 
-// large answers calls of ModelInfer whose messages are large and begin with all that is not a tensor's bytes, as clients write
-// them. Others are next's.
+// large answers calls of ModelInfer whose messages are large and begin with all that is not a tensor's bytes, as
+// clients write them. Others are next's.
 func (r *Registry) large(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		kind := req.Header.Get("Content-Type")
@@ -80,8 +80,8 @@ type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// firstTensor returns where the field of the first tensor begins, and its bytes, in a message of which head is the beginning; 0
-// where that is not within it.
+// firstTensor returns where the field of the first tensor begins, and its bytes, in a message of which head is the
+// beginning; 0 where that is not within it.
 func firstTensor(head []byte) (field, first int) {
 	for at := 0; at < len(head); {
 		number, kind, n := protowire.ConsumeTag(head[at:])

@@ -32,8 +32,8 @@ func framed(t testing.TB, q proto.Message) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
 }
 
-// TestLargeMessages: a large message is answered where its bytes are, with the bits of a small one, wherever its tensor lies,
-// and nothing is held afterwards. Others go the way of small ones.
+// TestLargeMessages: a large message is answered where its bytes are, with the bits of a small one, wherever its tensor
+// lies, and nothing is held afterwards. Others go the way of small ones.
 func TestLargeMessages(t *testing.T) {
 	r := open(t, directory(t, map[string]string{"digits.pt2": digits}), Options{MaxBody: 1 << 20, MaxBodies: 4 << 20})
 	pixels := pictures(t, 2)

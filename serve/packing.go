@@ -53,9 +53,9 @@ const (
 	packedSample = 32 << 10
 )
 
-// worthPacking reports whether packing saves a quarter of an answer, as a sample of its largest tensor tells. Nearly all clients
-// say that they take packed answers, as the libraries below them do, and random mantissas take long and stay nearly as they are.
-// Numbers in JSON do shrink.
+// worthPacking reports whether packing saves a quarter of an answer, as a sample of its largest tensor tells. Nearly
+// all clients say that they take packed answers, as the libraries below them do, and random mantissas take long and
+// stay nearly as they are. Numbers in JSON do shrink.
 func worthPacking(response *oip.Response) bool {
 	size := int64(0)
 	var largest *oip.Output

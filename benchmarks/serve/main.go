@@ -2,8 +2,8 @@
 // loop, in which waiting is seen), or with so many clients that each wait for their answer (a closed one, which finds
 // the capacity). And it runs the model by itself, for what the server costs.
 //
-// It speaks the Open Inference Protocol, or sends any body to any path, and knows nothing of the server. With -pid it says
-// what processor time the server's processes took for an answer, and how much memory they have.
+// It speaks the Open Inference Protocol, or sends any body to any path, and knows nothing of the server. With -pid it
+// says what processor time the server's processes took for an answer, and how much memory they have.
 //
 //	serve -url http://127.0.0.1:8000 -model digits -input input -shape 1,1,8,8 -rate 200 -seconds 20
 //	serve -url http://127.0.0.1:8000 -model digits -input input -shape 1,1,8,8 -clients 32 -grpc

@@ -23,8 +23,8 @@ func (k *track) to(mem []byte, s int) {
 	k.check(k.lib.CopyOut(mem, k.memory, k.streams[s]))
 }
 
-// TestMisuses: what a driver takes without a word and a GPU punishes is told, each beside the same done well. The first string
-// is a part of what is said, "" where all is well.
+// TestMisuses: what a driver takes without a word and a GPU punishes is told, each beside the same done well. The first
+// string is a part of what is said, "" where all is well.
 func TestMisuses(t *testing.T) {
 	fill := func(mem []byte, with byte) {
 		for i := range mem {
@@ -223,7 +223,8 @@ func TestMisuses(t *testing.T) {
 	}
 }
 
-// TestDestroyedStream: what a stream was given is done although the stream is gone, and whoever frees memory waits for it.
+// TestDestroyedStream: what a stream was given is done although the stream is gone, and whoever frees memory waits for
+// it.
 func TestDestroyedStream(t *testing.T) {
 	for _, order := range []string{"order=lazy:0", "order=threads"} {
 		k := newTrack(t, order)
@@ -257,7 +258,8 @@ func TestUnfilled(t *testing.T) {
 	}
 }
 
-// TestFlags: what a call asks for is looked at: flags that nobody knows are refused, and those that are there do something.
+// TestFlags: what a call asks for is looked at: flags that nobody knows are refused, and those that are there do
+// something.
 func TestFlags(t *testing.T) {
 	k := newTrack(t, "devices=2 order=lazy:0")
 	for name, err := range map[string]error{

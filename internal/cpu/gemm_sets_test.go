@@ -335,8 +335,8 @@ func rowsDoNotDependOnTheirNumber(t *testing.T, name string, pool *ops.Pool, x, 
 	}
 }
 
-// TestRoundedRowsAlone: rows whose factors are rounded have the same bits however many there are, packed or not, where they
-// are to, on any number of threads; those are the bits that many rows have otherwise.
+// TestRoundedRowsAlone: rows whose factors are rounded have the same bits however many there are, packed or not, where
+// they are to, on any number of threads; those are the bits that many rows have otherwise.
 func TestRoundedRowsAlone(t *testing.T) {
 	alone, plain := graph.Attrs{"precision": "bf16", graph.RowsAlone: true}, graph.Attrs{"precision": "bf16"}
 	threes := poolsOfSets(t, 3)

@@ -16,8 +16,9 @@ import (
 const (
 	// unitBlockK is the depth that stays in the cache nearest to the processor.
 	unitBlockK = 512
-	// unitLeastRows is the number of rows from which on a unit is used: fewer wait for memory anyway. Where rows are to have
-	// the same bits however many there are, it is used for all of them, as its sums have another order than others.
+	// unitLeastRows is the number of rows from which on a unit is used: fewer wait for memory anyway. Where rows are to
+	// have the same bits however many there are, it is used for all of them, as its sums have another order than
+	// others.
 	unitLeastRows = 5
 	// unitMostK bounds the memory that a left factor is packed in.
 	unitMostK = 1 << 16
@@ -260,8 +261,8 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 	g.unitFinish(lane, whole*simd.UnitRows, j0, j1, sums, width)
 }
 
-// fetchNext fetches the columns from j on of a right factor that lies as it is, from depth k0 to k1, where the rows are so few
-// that it streams by.
+// fetchNext fetches the columns from j on of a right factor that lies as it is, from depth k0 to k1, where the rows are
+// so few that it streams by.
 func (g *gemmCall[T]) fetchNext(j, k0, k1 int) {
 	m := &g.right
 	if g.rows > simd.FewRows || m.packed || m.encoding != nil || m.step != 1 || m.line < 0 || j >= g.n {

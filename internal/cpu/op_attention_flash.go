@@ -337,8 +337,8 @@ func (f *flash) maskRows(u *flashUnit, r, k0 int) ([]float32, int) {
 	return ops.Elements[float32](f.mask)[at:], pitch
 }
 
-// hides reports whether a mask does something to scores of queries from r on with n keys from k0 on: not where all queries see the
-// same keys, and these are all.
+// hides reports whether a mask does something to scores of queries from r on with n keys from k0 on: not where all
+// queries see the same keys, and these are all.
 func (f *flash) hides(u *flashUnit, r, k0, n int) bool {
 	if f.mask.Absent() || f.mask.DType != tensor.Bool {
 		return !f.mask.Absent()

@@ -63,7 +63,8 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// TestBlip: BLIP's pictures are prepared as SigLIP's are, with CLIP's colours; what its processor does not read is passed over.
+// TestBlip: BLIP's pictures are prepared as SigLIP's are, with CLIP's colours; what its processor does not read is
+// passed over.
 func TestBlip(t *testing.T) {
 	got, err := ParseConfig([]byte(`{"image_processor_type": "BlipImageProcessor", "do_pad": true, "size_divisor": 32}`))
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// A WaveSpec says how the samples of a sound are prepared for a model that reads them as they are. [ParseWave] makes one.
+// A WaveSpec says how the samples of a sound are prepared for a model that reads them as they are. [ParseWave] makes
+// one.
 type WaveSpec struct {
 	// Rate is how many samples a second has.
 	Rate      int

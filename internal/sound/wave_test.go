@@ -10,8 +10,8 @@ import (
 // recordedWave is what it makes of the first sound.
 var recordedWave = []float32{0.6266282200813293, -0.4791862666606903, 0.07372096180915833, 1.3638379573822021, -1.5850008726119995}
 
-// TestWave: samples are those that transformers' Wav2Vec2FeatureExtractor gives, normalised unless the configuration says
-// otherwise, of sounds of the model's rate.
+// TestWave: samples are those that transformers' Wav2Vec2FeatureExtractor gives, normalised unless the configuration
+// says otherwise, of sounds of the model's rate.
 func TestWave(t *testing.T) {
 	const kind = `"feature_extractor_type": "Wav2Vec2FeatureExtractor"`
 	for _, c := range []struct {

@@ -1,9 +1,9 @@
 // Package aten translates the overloads of PyTorch's ops to ops of package graph.
 //
 // A [Target] is an overload with its schema and its translation; [Lookup] finds one by the name in an exported program,
-// [Resolve] by arguments, as TorchScript and modules need. Arithmetic on numbers ([OnNumbers]) is evaluated while the graph
-// is built and adds no op. What a call means is in the packages below, by kind: elements, views, products, signals. Here is
-// what concerns all of them: complex arguments, sizes that only data says, and what a mask selects.
+// [Resolve] by arguments, as TorchScript and modules need. Arithmetic on numbers ([OnNumbers]) is evaluated while the
+// graph is built and adds no op. What a call means is in the packages below, by kind: elements, views, products,
+// signals. Here is what concerns all of them: complex arguments, sizes that only data says, and what a mask selects.
 //
 //	target, err := aten.Resolve("aten::add", []any{x, 1}, nil)
 //	args, err := target.Bind([]any{x, 1}, nil)
@@ -95,8 +95,8 @@ func (t Target) Call(b *cells.Builder, at call.Site, args map[string]any) ([]any
 	return c.Results, nil
 }
 
-// Table returns what there is to say of each overload and each op known by name: "yes", "yes, on numbers", or that it is
-// refused and why. It is what OPS.md is made of.
+// Table returns what there is to say of each overload and each op known by name: "yes", "yes, on numbers", or that it
+// is refused and why. It is what OPS.md is made of.
 func Table() map[string]string {
 	rows := make(map[string]string)
 	for name, why := range cells.Refusals {

@@ -106,8 +106,8 @@ func blipVision(c *config) *layers.Module {
 		Add("post_layernorm", layers.LayerNorm(hidden, eps))
 }
 
-// blipText is BlipTextModel's constructor, without a pooler: BERT whose layers may attend to a picture. It writes where each token
-// sees those before it alone.
+// blipText is BlipTextModel's constructor, without a pooler: BERT whose layers may attend to a picture. It writes where
+// each token sees those before it alone.
 func blipText(c *config, writes bool) *layers.Module {
 	hidden, heads := c.size("hidden_size", 768), c.size("num_attention_heads", 8)
 	inner, eps, act := c.size("intermediate_size", 3072), layers.Eps(c.float("layer_norm_eps", 1e-12)), c.text("hidden_act", "gelu")

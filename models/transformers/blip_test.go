@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestCaption: a model that writes of a picture gives transformers' tokens, in any mode; what is no picture of its size is
-// refused.
+// TestCaption: a model that writes of a picture gives transformers' tokens, in any mode; what is no picture of its size
+// is refused.
 func TestCaption(t *testing.T) {
 	r := named(t, "blip", "written")
 	model, err := models.Build(r.folder(t), models.Options{})

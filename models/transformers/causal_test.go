@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestCausalTypes holds the list in docs/families.md of the types that predict tokens in Python and do not run from folders here
-// to what the families are: no type is missing there, and none is there that runs.
+// TestCausalTypes holds the list in docs/families.md of the types that predict tokens in Python and do not run from
+// folders here to what the families are: no type is missing there, and none is there that runs.
 func TestCausalTypes(t *testing.T) {
 	text, err := os.ReadFile("../testdata/families/hf/causal.json")
 	if err != nil {

@@ -32,8 +32,8 @@ var chineseClip = &family{
 	},
 }
 
-// chineseClipForward takes input_ids, pixel_values, attention_mask, token_type_ids and position_ids. A text is what its first
-// token is.
+// chineseClipForward takes input_ids, pixel_values, attention_mask, token_type_ids and position_ids. A text is what its
+// first token is.
 func chineseClipForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	vision := t.ChildOf(m, "vision_model", optional(t, args, 1))
 	x := field(t.ChildOf(m, "text_model", optional(t, args, 0), optional(t, args, 2), optional(t, args, 3), optional(t, args, 4)), "last_hidden_state")

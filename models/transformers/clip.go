@@ -95,7 +95,8 @@ func clipModel(c *config) *layers.Module {
 	return clipPair(c, clipModule+"Model", 512, clipPart(c, "text_config", clipTextModel))
 }
 
-// clipPair is a model of texts and one of pictures, and what compares them; hidden is the default of how wide texts are.
+// clipPair is a model of texts and one of pictures, and what compares them; hidden is the default of how wide texts
+// are.
 func clipPair(c *config, class string, hidden int, text *layers.Module) *layers.Module {
 	vision := clipPart(c, "vision_config", clipVisionModel)
 	projection := c.size("projection_dim", 512)

@@ -59,8 +59,8 @@ type decoder struct {
 	alibi func(c *config, heads int) *alibi
 	// scaling of the scores, nil for 1/√size.
 	scaling func(c *config, size int) float64
-	// capped bounds scores and logits: Gemma 2. logitCap bounds the logits only, where the configuration says so; logitBound is
-	// the default.
+	// capped bounds scores and logits: Gemma 2. logitCap bounds the logits only, where the configuration says so;
+	// logitBound is the default.
 	capped, logitCap bool
 	logitBound       float64
 	// embedding, residual and logits return what those are multiplied with, nil for 1.
@@ -82,8 +82,8 @@ type decoder struct {
 	// more adds to layer i what only its own forward knows, top to the model what only begin and end know.
 	more func(d *decoder, c *config, i int, s shape, layer *layers.Module)
 	top  func(d *decoder, c *config, s shape, m *layers.Module)
-	// begin makes what the first layer sees of the embeddings of tokens, end what the norm sees of what the last layer gives; nil
-	// where that is the same.
+	// begin makes what the first layer sees of the embeddings of tokens, end what the norm sees of what the last layer
+	// gives; nil where that is the same.
 	begin func(t *layers.Trace, m *layers.Module, ids, x layers.Tensor, a *around) layers.Tensor
 	end   func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor
 	// full returns the sizes of the attention in layers that do not slide, nil where those are the same.
@@ -445,13 +445,14 @@ type around struct {
 	// padding is the mask of the tokens that are none, [batch, tokens], nil where all are some.
 	padding layers.Tensor
 	alibi   *alibiPass
-	// perLayer is what layers have of their own of each token, [batch, tokens, layers, size], shared the keys and values of the last
-	// layer of each kind that had some.
+	// perLayer is what layers have of their own of each token, [batch, tokens, layers, size], shared the keys and
+	// values of the last layer of each kind that had some.
 	perLayer layers.Tensor
 	shared   [2]remembered
 }
 
-// modelForward takes input_ids, attention_mask, position_ids and, in a model that sees, what stands in the places of pictures.
+// modelForward takes input_ids, attention_mask, position_ids and, in a model that sees, what stands in the places of
+// pictures.
 func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	own := d.of(m)
 	ids, positions := tokenIDs(t, args), optional(t, args, 2)

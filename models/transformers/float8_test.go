@@ -94,8 +94,9 @@ func float8Blocks(t *testing.T, ckpt *loader.Checkpoint, rows, columns int) (cod
 	return made(coded, text), made(plain, ckpt.Config)
 }
 
-// TestFloat8DeepSeek: a folder as DeepSeek-V3's, its projections and experts blocks of float8 with scales, gives what the
-// numbers give that these stand for: whole, step by step, where latents are attended to, and in less memory than they take.
+// TestFloat8DeepSeek: a folder as DeepSeek-V3's, its projections and experts blocks of float8 with scales, gives what
+// the numbers give that these stand for: whole, step by step, where latents are attended to, and in less memory than
+// they take.
 func TestFloat8DeepSeek(t *testing.T) {
 	for name, block := range map[string][2]int{"fitting": {4, 4}, "cutting ends": {16, 24}} {
 		r := &recordedOf(t, "deepseek_v3")[0]

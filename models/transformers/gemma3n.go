@@ -8,8 +8,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// The decoders of Gemma 3n and 4, of transformers/models/gemma3n/modeling_gemma3n.py and gemma4: layers have embeddings of
-// their own for every token, and the last ones see the keys and values of the last one before them that is of their kind.
+// The decoders of Gemma 3n and 4, of transformers/models/gemma3n/modeling_gemma3n.py and gemma4: layers have embeddings
+// of their own for every token, and the last ones see the keys and values of the last one before them that is of their
+// kind.
 
 // sharedUnread are the weights of layers that have no keys of their own: checkpoints hold them, and nothing reads them.
 var sharedUnread = []string{`\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.weight$`}
@@ -173,8 +174,8 @@ func perLayerInput(t *layers.Trace, m *layers.Module, x layers.Tensor, a *around
 	return t.Child(m, "post_per_layer_input_norm", y)
 }
 
-// sharing makes the attention of layer i: with keys and values of its own, or with those of a layer before it. missing is
-// the default of how many of the last layers have none.
+// sharing makes the attention of layer i: with keys and values of its own, or with those of a layer before it. missing
+// is the default of how many of the last layers have none.
 func (d *decoder) sharing(c *config, i int, s shape, attrs map[string]any, missing int) *layers.Module {
 	first := s.layers - c.number("num_kv_shared_layers", missing)
 	if first < 1 || first > s.layers {
@@ -206,7 +207,8 @@ func (d *decoder) sharing(c *config, i int, s shape, attrs map[string]any, missi
 	return m
 }
 
-// remembered are the keys and values of a module, which others see, too. In a step it is the module that remembers them.
+// remembered are the keys and values of a module, which others see, too. In a step it is the module that remembers
+// them.
 type remembered struct {
 	by   *layers.Module
 	k, v layers.Tensor
@@ -280,8 +282,8 @@ func single(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
 	return t.Op("mean.dim", t.Op("stack", states, 2), []int{2}, false)
 }
 
-// altLayerForward takes the states of tokens, of which it predicts what becomes of them, computes that of one, and corrects
-// the others by it.
+// altLayerForward takes the states of tokens, of which it predicts what becomes of them, computes that of one, and
+// corrects the others by it.
 func altLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, a, n := args[0].(layers.Tensor), args[1].(*around), m.Attrs["decoder"].(*decoder).names
 	s, alt, active := x.Shape(), m.Child("altup"), m.Int("active")

@@ -8,8 +8,8 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// gemma4Text is the decoder of transformers/models/gemma4/modeling_gemma4.py: layers that see all have larger heads, of which
-// a part is turned; some models have experts beside the MLP.
+// gemma4Text is the decoder of transformers/models/gemma4/modeling_gemma4.py: layers that see all have larger heads, of
+// which a part is turned; some models have experts beside the MLP.
 var gemma4Text = func() *family {
 	x := mixture{
 		block: "Block", router: "Router", experts: "Experts", number: 128, chosen: 8, numberKey: "num_experts",
@@ -72,7 +72,8 @@ func gemma4Window(c *config, layers int) (int, func(int) bool) {
 	return window, func(i int) bool { return i != layers-1 && slides(i) }
 }
 
-// gemma4Full are the sizes of the layers that see all: of entries of their own, or of a list of layers that are not as the others.
+// gemma4Full are the sizes of the layers that see all: of entries of their own, or of a list of layers that are not as
+// the others.
 func gemma4Full(c *config, s shape) shape {
 	all := c.sub("per_layer_config")
 	defer c.adopt(all)

@@ -6,8 +6,8 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// kimiLinear is the decoder of transformers/models/kimi_linear/modeling_kimi_linear.py: most layers walk the tokens by the delta rule,
-// with a decay for each element of a key; the others attend to latents, without positions.
+// kimiLinear is the decoder of transformers/models/kimi_linear/modeling_kimi_linear.py: most layers walk the tokens by
+// the delta rule, with a decay for each element of a key; the others attend to latents, without positions.
 var kimiLinear = func() *family {
 	d := decoder{
 		model: "kimi_linear", class: module("kimi_linear", "KimiLinear"), name: "KimiLinear", vocabulary: 163840, hidden: 2304, inner: 9216,
@@ -35,7 +35,8 @@ var kimiLinear = func() *family {
 	return f
 }()
 
-// kimiAttends says whether a layer attends: as a list of kinds says, or lists of the layers of each kind, counted from 1.
+// kimiAttends says whether a layer attends: as a list of kinds says, or lists of the layers of each kind, counted from
+// 1.
 func (c *config) kimiAttends(i, count int) bool {
 	if kinds := c.kinds("layer_types", count); kinds != nil {
 		return kinds[i] == fullAttention

@@ -10,8 +10,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestPublishedKimi: the folders that were published have a convolution each for queries, keys and values, other names of modules, and
-// lists of the layers of each kind.
+// TestPublishedKimi: the folders that were published have a convolution each for queries, keys and values, other names
+// of modules, and lists of the layers of each kind.
 func TestPublishedKimi(t *testing.T) {
 	r := decoderNamed(t, "kimi_linear")
 	ckpt := r.folder(t)

@@ -10,8 +10,9 @@ import (
 
 const llavaClass = "transformers.models.llava.modeling_llava.Llava"
 
-// llava is transformers/models/llava/modeling_llava.py as a whole: a model of pictures, whose patches become tokens of a model of
-// texts. Its folders are taken for their text part ([config.takeTextPart]) unless the caller names the class.
+// llava is transformers/models/llava/modeling_llava.py as a whole: a model of pictures, whose patches become tokens of
+// a model of texts. Its folders are taken for their text part ([config.takeTextPart]) unless the caller names the
+// class.
 var llava = &family{
 	model: "llava", prefix: "model",
 	renames: strings.NewReplacer(

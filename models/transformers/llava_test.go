@@ -39,8 +39,8 @@ func values(t *testing.T, ckpt *loader.Checkpoint, in optimem.Values, output str
 	return x
 }
 
-// TestLlavaParts: pictures alone give their features, the same bits as beside a text; the folder is its text part unless the
-// class is named, and says so; names of last year are taken, with the same bits.
+// TestLlavaParts: pictures alone give their features, the same bits as beside a text; the folder is its text part
+// unless the class is named, and says so; names of last year are taken, with the same bits.
 func TestLlavaParts(t *testing.T) {
 	r := named(t, "llava", "clip")
 	inputs := r.Reference.Cases[0].Inputs

@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// minimax is the decoder of transformers/models/minimax/modeling_minimax.py: every other layer sums products of keys and values
-// that fade, and what layers add up are shares of what the norms gave.
+// minimax is the decoder of transformers/models/minimax/modeling_minimax.py: every other layer sums products of keys
+// and values that fade, and what layers add up are shares of what the norms gave.
 var minimax = func() *family {
 	x := mixture{
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 8, chosen: 2, numberKey: expertsKey,
@@ -67,7 +67,8 @@ func (d *decoder) lightning(c *config, i int, s shape) *layers.Module {
 	return m
 }
 
-// lightningForward takes the states of the tokens and what is around them. The rule is that of a scan with steps of one.
+// lightningForward takes the states of the tokens and what is around them. The rule is that of a scan with steps of
+// one.
 func lightningForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, a := args[0].(layers.Tensor), args[1].(*around)
 	s, heads, size := x.Shape(), m.Int("heads"), m.Int("size")

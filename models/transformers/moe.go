@@ -43,7 +43,8 @@ type mixture struct {
 	plain bool
 	// latentKey is an entry that says how many elements experts have in the place of the hidden ones, "" for none.
 	latentKey string
-	// outer returns the name of the block's parameter that is added to scores where experts are chosen, nil or "" for none.
+	// outer returns the name of the block's parameter that is added to scores where experts are chosen, nil or "" for
+	// none.
 	outer func(c *config) string
 	// weighed is set where tokens are multiplied with weights before the experts.
 	weighed bool
@@ -262,8 +263,8 @@ func mixtureForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.T
 	return out
 }
 
-// routerForward returns the ids and the weights of the experts of each token. Behind the tokens it may take what is added to scores
-// where experts are chosen.
+// routerForward returns the ids and the weights of the experts of each token. Behind the tokens it may take what is
+// added to scores where experts are chosen.
 func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, chosen := args[0].(layers.Tensor), m.Int("chosen")
 	var bias layers.Tensor
@@ -317,8 +318,8 @@ func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	return []layers.Tensor{ids, weights}
 }
 
-// chosenOneByOne returns the ids and the weights of so many experts: of each the share among those whose scores are near the best that
-// is left.
+// chosenOneByOne returns the ids and the weights of so many experts: of each the share among those whose scores are
+// near the best that is left.
 func chosenOneByOne(t *layers.Trace, scores layers.Tensor, chosen int, near float64) []layers.Tensor {
 	var ids, weights []layers.Tensor
 	left := scores

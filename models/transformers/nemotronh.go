@@ -6,8 +6,8 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// nemotronH is the decoder of transformers/models/nemotron_h/modeling_nemotron_h.py: each layer has one norm and one of a mixer of
-// Mamba 2, an attention without positions, an MLP, and experts without gates.
+// nemotronH is the decoder of transformers/models/nemotron_h/modeling_nemotron_h.py: each layer has one norm and one of
+// a mixer of Mamba 2, an attention without positions, an MLP, and experts without gates.
 var nemotronH = func() *family {
 	x := mixture{
 		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 8, chosen: 2, inner: 7688, numberKey: expertsKey,

@@ -134,8 +134,8 @@ var (
 	}, false)
 )
 
-// lfm2Family is the family of a decoder whose layers have an attention or a short convolution. x is nil where no layer has
-// experts.
+// lfm2Family is the family of a decoder whose layers have an attention or a short convolution. x is nil where no layer
+// has experts.
 func lfm2Family(x *mixture, d decoder) *family {
 	d.headNorm = headNorm{kind: eachHead}
 	d.names = names{
@@ -162,8 +162,8 @@ func lfm2Family(x *mixture, d decoder) *family {
 	return f
 }
 
-// jambaFamily is transformers/models/jamba/modeling_jamba.py: mixers of Mamba with norms, some attentions without positions, and
-// experts in every other layer.
+// jambaFamily is transformers/models/jamba/modeling_jamba.py: mixers of Mamba with norms, some attentions without
+// positions, and experts in every other layer.
 func jambaFamily() *family {
 	of := func(c *config, kind string, period, offset int) func(i int) bool {
 		n, first := c.size(kind+"_layer_period", period), c.number(kind+"_layer_offset", offset)

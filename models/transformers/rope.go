@@ -150,8 +150,8 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 	return m
 }
 
-// turned returns of which type rotary embeddings are, how many elements of a head they turn and which share of it that is. The type
-// "proportional" makes them for all elements, and turns a share.
+// turned returns of which type rotary embeddings are, how many elements of a head they turn and which share of it that
+// is. The type "proportional" makes them for all elements, and turns a share.
 func (c *config) turned(p *config, headDim int, r rope) (kind string, dim int, share float64) {
 	if share = r.part; share == 0 {
 		share = 1

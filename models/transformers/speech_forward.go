@@ -34,7 +34,8 @@ func (s speech) modelForward(t *layers.Trace, m *layers.Module, args ...any) any
 	return out
 }
 
-// speechLengths returns how many moments are made of a mask's samples, [batch, 1]: windows of sizes, so many steps apart.
+// speechLengths returns how many moments are made of a mask's samples, [batch, 1]: windows of sizes, so many steps
+// apart.
 func speechLengths(t *layers.Trace, m *layers.Module, mask layers.Tensor) layers.Tensor {
 	n := t.Op("sum.dim_IntList", mask, []int{1}, true)
 	windows := m.Attrs["windows"].([]int)
@@ -80,8 +81,8 @@ func speechProjectionForward(t *layers.Trace, m *layers.Module, args ...any) any
 	return []layers.Tensor{t.Child(m, "dropout", t.Child(m, "projection", x)), x}
 }
 
-// encoderForward takes states and which of them are seen. It gives the states before the first layer and after each, and
-// what the encoder gives.
+// encoderForward takes states and which of them are seen. It gives the states before the first layer and after each,
+// and what the encoder gives.
 func (s speech) encoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x, seen := args[0].(layers.Tensor), optional(t, args, 1)
 	if seen != nil {
@@ -264,7 +265,8 @@ func (s speech) sequenceForward(t *layers.Trace, m *layers.Module, args ...any) 
 	return layers.Fields{{Name: "logits", Value: t.Child(m, "classifier", x)}}
 }
 
-// speechMean returns the sum of the states that are seen, [batch, size], by their number or by one that is less by so much.
+// speechMean returns the sum of the states that are seen, [batch, size], by their number or by one that is less by so
+// much.
 func speechMean(t *layers.Trace, x, seen layers.Tensor, less int) layers.Tensor {
 	weights := t.Op("to.dtype", t.Op("unsqueeze", seen, -1), tensor.Float32)
 	count := t.Op("sum.dim_IntList", weights, []int{1})

@@ -96,8 +96,8 @@ func spokenWAV(n int) []byte {
 	return b
 }
 
-// TestSpoken: of a WAV file a folder's letters and model give the text that transformers' pipeline writes, in any mode and
-// with any number of threads.
+// TestSpoken: of a WAV file a folder's letters and model give the text that transformers' pipeline writes, in any mode
+// and with any number of threads.
 func TestSpoken(t *testing.T) {
 	var list []spokenRecord
 	decode := func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }

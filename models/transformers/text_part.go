@@ -18,8 +18,8 @@ var textParts = map[string]textPart{
 
 // A textPart says what such a decoder is.
 type textPart struct {
-	// kind is the model_type where the file does not say it; ties the default of tie_word_embeddings, which is the whole model's, and
-	// outer that no other decides.
+	// kind is the model_type where the file does not say it; ties the default of tie_word_embeddings, which is the
+	// whole model's, and outer that no other decides.
 	kind        string
 	ties, outer bool
 	// fixed are entries that such a model has whatever the file says.

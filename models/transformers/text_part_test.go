@@ -38,8 +38,8 @@ func changedWeights(t *testing.T, ckpt *loader.Checkpoint, change func(w *tensor
 	return made
 }
 
-// TestOlderPictures: the first folders of Qwen2.5-VL have the entries of the text beside the others, another type of rotary
-// embeddings and shorter names of weights.
+// TestOlderPictures: the first folders of Qwen2.5-VL have the entries of the text beside the others, another type of
+// rotary embeddings and shorter names of weights.
 func TestOlderPictures(t *testing.T) {
 	r := decoderNamed(t, "qwen2_5_vl_pictures")
 	want := stepped(t, r.folder(t))

@@ -71,8 +71,8 @@ type Fetcher interface {
 type Options struct {
 	// Readers is how many goroutines read at once what no queue takes.
 	Readers int
-	// Copiers is how many goroutines copy at once what the host holds in memory, for a Staged fetcher, since that is work for
-	// processors and none for a disk; 0 is as many as there are processors.
+	// Copiers is how many goroutines copy at once what the host holds in memory, for a Staged fetcher, since that is
+	// work for processors and none for a disk; 0 is as many as there are processors.
 	Copiers int
 	// Read counts the bytes that were read.
 	Read *atomic.Int64

@@ -210,8 +210,8 @@ func Held(extents iter.Seq[storage.Extent]) bool {
 	return all > 0 && held >= all/heldParts*(heldParts-1)
 }
 
-// Copiers is how many goroutines read extents at once: as many as given for what disks have to read, one for each processor
-// where the host has the bytes.
+// Copiers is how many goroutines read extents at once: as many as given for what disks have to read, one for each
+// processor where the host has the bytes.
 func Copiers(readers, copiers int, extents iter.Seq[storage.Extent]) int {
 	if copiers == 0 {
 		copiers = goruntime.GOMAXPROCS(0)

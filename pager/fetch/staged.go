@@ -33,8 +33,8 @@ type StagedGroup struct {
 	Group *plan.Group
 	// Number is the group's in its plan.
 	Number int
-	// InPlace are the bytes of each part in the memory of their sources, from where the device copies by itself, else nil. The
-	// capacity of each is that of the source's memory from there on.
+	// InPlace are the bytes of each part in the memory of their sources, from where the device copies by itself, else
+	// nil. The capacity of each is that of the source's memory from there on.
 	InPlace [][]byte
 	// Copy is where the bytes of a group stay whose copy is kept in host memory. They are there once Held says so, which
 	// the fetcher sets and whoever takes the memory may have set before.

@@ -184,7 +184,8 @@ func checkForecast(t failer, p *plan.Plan, o Options) {
 	}
 }
 
-// loadOf is what filling a group's slot from files takes, and how much of that is work of the processors that ops wait for.
+// loadOf is what filling a group's slot from files takes, and how much of that is work of the processors that ops wait
+// for.
 func loadOf(group *plan.Group, r cost.Rates) (load, decoding float64) {
 	bytes, stored := plan.SpanBytes(group.Spans), int64(0)
 	blocks := storedOf(group)

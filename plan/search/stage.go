@@ -17,9 +17,9 @@ const (
 	leastStagingBytes = 64 << 10
 )
 
-// staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, gives each part
-// its place there and on the device, and returns how many bytes these take. On the device parts lie in the order of files, so
-// that neighbours are often copied at once.
+// staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, gives each
+// part its place there and on the device, and returns how many bytes these take. On the device parts lie in the order
+// of files, so that neighbours are often copied at once.
 func staged(g *graph.Graph, parts []plan.Part, alignBytes int64) (list []plan.Span, deviceBytes int64) {
 	list, _ = spans(g, parts, maxGapBytes)
 	order := make([]*plan.Part, len(parts))
@@ -150,8 +150,8 @@ func copySeconds(r cost.Rates, parts []plan.Part, alignBytes int64) float64 {
 	return r.Copying(n, len(runs))
 }
 
-// mostTransferBytes bounds the host memory through which inputs and outputs pass. Copies of more take so long that the host may
-// as well wait for them.
+// mostTransferBytes bounds the host memory through which inputs and outputs pass. Copies of more take so long that the
+// host may as well wait for them.
 const mostTransferBytes = 16 << 20
 
 // transferBytes returns the host memory through which inputs and outputs of a pass go, as far as there is room for it.

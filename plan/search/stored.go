@@ -9,8 +9,8 @@ import (
 )
 
 // stored returns a plan in which blocks of packed files stay as the file has them, and groups are decoded from there
-// instead of read, if that is expected to be faster than p: such blocks take less than the weights, so more of the model
-// stays, and processors that wait for a disk have time to decode. It returns nil where it is not.
+// instead of read, if that is expected to be faster than p: such blocks take less than the weights, so more of the
+// model stays, and processors that wait for a disk have time to decode. It returns nil where it is not.
 func (d *draft) stored(p *plan.Plan) *plan.Plan {
 	if p == nil || p.MovedBytes == 0 || p.SwapBytes > 0 || len(p.Experts) > 0 || d.o.Once || !d.o.Target.Direct {
 		return nil

@@ -46,8 +46,8 @@ func (b *parts) fast(p []byte) (used int, ok bool) {
 	return used, used >= 0
 }
 
-// nameBFloat16 writes groups of 64 words as plain does, with vectors of AVX2. upper and lower have for each code the bits
-// of its exponent that are in a word's upper and in its lower byte.
+// nameBFloat16 writes groups of 64 words as plain does, with vectors of AVX2. upper and lower have for each code the
+// bits of its exponent that are in a word's upper and in its lower byte.
 //
 //go:noescape
 func nameBFloat16(dst, planes, low *byte, groups, codeBits int, upper, lower *[dictionary]byte)

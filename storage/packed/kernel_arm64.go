@@ -5,8 +5,8 @@ package packed
 // level is the best way to decode that the processor has: all of arm64 have NEON.
 var level = withVectors
 
-// nameBFloat16 writes groups of 64 words as plain does, with vectors of NEON. upper and lower have for each code the bits
-// of its exponent that are in a word's upper and in its lower byte.
+// nameBFloat16 writes groups of 64 words as plain does, with vectors of NEON. upper and lower have for each code the
+// bits of its exponent that are in a word's upper and in its lower byte.
 //
 //go:noescape
 func nameBFloat16(dst, planes, low *byte, groups, codeBits int, upper, lower *[dictionary]byte)

@@ -272,8 +272,8 @@ func encodeQ6K(b []byte, from []float32) {
 // nothing is what groups whose numbers are below it are taken for.
 const nothing = 1e-15
 
-// fitScale finds a scale for codes from −32 to 31, which are written with 32 more: of the codes for 19 ranges those whose
-// best scale explains most.
+// fitScale finds a scale for codes from −32 to 31, which are written with 32 more: of the codes for 19 ranges those
+// whose best scale explains most.
 func fitScale(x []float32, codes []byte) (scale float32) {
 	const most = 32
 	far := farthest(x)

@@ -108,8 +108,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestEncodeFar: numbers for whose scale float16 has no room are told, and so are numbers next to nothing made blocks of
-// nothing.
+// TestEncodeFar: numbers for whose scale float16 has no room are told, and so are numbers next to nothing made blocks
+// of nothing.
 func TestEncodeFar(t *testing.T) {
 	for _, e := range encoded.All() {
 		if !e.Encodes() {

@@ -49,7 +49,8 @@ func cross[E any, T ops.Real | ops.Integer](c *ops.Call, load func(E) T, store f
 	tasks.Do(c.Pool, out.Size()/3, ops.Grain, t)
 }
 
-// crossing is the task of cross: a part is some vectors, which begin at xs, ys and outs, their elements the steps apart.
+// crossing is the task of cross: a part is some vectors, which begin at xs, ys and outs, their elements the steps
+// apart.
 type crossing[E any, T ops.Real | ops.Integer] struct {
 	x, y, out             []E
 	load                  func(E) T

@@ -2,8 +2,8 @@ package kernel
 
 import "encoding/binary"
 
-// TransposeBytes writes 8 rows of 8 bytes, lds bytes apart, as columns: squares of one byte, of two by two and of four by
-// four change places.
+// TransposeBytes writes 8 rows of 8 bytes, lds bytes apart, as columns: squares of one byte, of two by two and of four
+// by four change places.
 func TransposeBytes(dst []byte, ldd int, src []byte, lds int) {
 	var x [8]uint64
 	for i := range x {

@@ -44,12 +44,13 @@ type Site struct {
 	InPlace bool
 	// Selects says that what calls takes a [Selection] for a tensor.
 	Selects bool
-	// Most is the largest size that the program admits for what the call gives, where only data says it; 0 where it does not say.
+	// Most is the largest size that the program admits for what the call gives, where only data says it; 0 where it
+	// does not say.
 	Most int
 }
 
-// An argument is one of: nil, *ref, []*ref (nil elements are None), int, []int, float64, []float64, bool, []bool, string,
-// tensor.DType, complex128, exported.Device, exported.MemoryFormat, exported.Layout, *exported.Graph.
+// An argument is one of: nil, *ref, []*ref (nil elements are None), int, []int, float64, []float64, bool, []bool,
+// string, tensor.DType, complex128, exported.Device, exported.MemoryFormat, exported.Layout, *exported.Graph.
 
 // Fail remembers what is wrong with an argument, if nothing was before.
 func (c *Call) Fail(format string, args ...any) {

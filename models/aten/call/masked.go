@@ -36,8 +36,8 @@ func (c *Call) SelectMasked(r, mask *cells.Ref, lead int) (*cells.Selection, err
 	return &cells.Selection{Full: cells.Snapshot(r), Mask: cells.Snapshot(mask), Lead: lead}, nil
 }
 
-// Aligned returns an operand that stands beside x[mask] as one that stands beside x. ok is unset where it isn't the same for all
-// rows, or has more dimensions.
+// Aligned returns an operand that stands beside x[mask] as one that stands beside x. ok is unset where it isn't the
+// same for all rows, or has more dimensions.
 func (c *Call) Aligned(r *cells.Ref, lead, maskRank, rest int) (beside *cells.Ref, ok bool) {
 	row := r.Rank() - 1 - rest
 	if row < 0 {
@@ -52,8 +52,8 @@ func (c *Call) Aligned(r *cells.Ref, lead, maskRank, rest int) (beside *cells.Re
 	return r, true
 }
 
-// PutWhere returns r with values, or with "accumulate" their sum with what is there, where a mask of the dimensions from lead on
-// is true.
+// PutWhere returns r with values, or with "accumulate" their sum with what is there, where a mask of the dimensions
+// from lead on is true.
 func (c *Call) PutWhere(r, mask *cells.Ref, lead int, values *cells.Ref) (*cells.Ref, error) {
 	values, err := c.Expand(values, r.Shape())
 	if err != nil {

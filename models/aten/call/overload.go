@@ -7,7 +7,8 @@ import (
 	"github.com/optimem/optimem/models/aten/cells"
 )
 
-// An Overload is one overload: its schema, in PyTorch's text, and what it means in ops, which sets the results of the call.
+// An Overload is one overload: its schema, in PyTorch's text, and what it means in ops, which sets the results of the
+// call.
 type Overload struct {
 	// Schema is text for [ParseSchema], Build sets the results of a call.
 	Schema string

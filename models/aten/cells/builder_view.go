@@ -8,8 +8,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// maxRank is far more dimensions than a program's tensors have. What is done for each of them, for each operand, takes time and
-// memory that no file pays for.
+// maxRank is far more dimensions than a program's tensors have. What is done for each of them, for each operand, takes
+// time and memory that no file pays for.
 const maxRank = 64
 
 // CheckRank returns an error for more dimensions than that.

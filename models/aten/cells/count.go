@@ -113,8 +113,8 @@ func (n *Count) Sum() string {
 	return fmt.Sprint(n.plus, terms)
 }
 
-// Rows say that of a dimension of a tensor as much is there as a count says. The shape has the most that can be: what lies
-// behind the rows that count is memory that ops compute with, whatever it holds, and nobody gets to see.
+// Rows say that of a dimension of a tensor as much is there as a count says. The shape has the most that can be: what
+// lies behind the rows that count is memory that ops compute with, whatever it holds, and nobody gets to see.
 type Rows struct {
 	*Count
 	// Dim is the dimension.

@@ -6,9 +6,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Selection is x[mask]: as many rows as the mask has trues, which only data says. Elementwise ops treat each element by
-// itself, so they are done with all of x, and when the result is written to where the mask is true, as in x[mask] += 1, no size
-// was ever needed. For all else it becomes a tensor with a count of its rows.
+// A Selection is x[mask]: as many rows as the mask has trues, which only data says. Elementwise ops treat each element
+// by itself, so they are done with all of x, and when the result is written to where the mask is true, as in x[mask] +=
+// 1, no size was ever needed. For all else it becomes a tensor with a count of its rows.
 type Selection struct {
 	// Full is all of x, in memory of its own, as x[mask] is in PyTorch.
 	Full *Ref

@@ -296,8 +296,8 @@ func OfSelf(f func(b *cells.Builder, z *cells.Ref) (*cells.Ref, error)) ComplexR
 	}
 }
 
-// ByParts is the rule of ops that are linear in the named arguments together: the real parts of the results are those of
-// the real parts, the imaginary ones those of the imaginary ones.
+// ByParts is the rule of ops that are linear in the named arguments together: the real parts of the results are those
+// of the real parts, the imaginary ones those of the imaginary ones.
 func ByParts(names ...string) ComplexRule {
 	return func(c *call.Call, build func(c *call.Call) error) error {
 		if how, ok := c.Args["reduce"].(string); ok && how != "add" && how != "sum" {

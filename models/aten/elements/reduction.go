@@ -133,8 +133,8 @@ func meanOf(c *call.Call) (*cells.Ref, error) {
 	return c.Fold("mean", r, dims, keep, graph.Attrs{"dtype": d})
 }
 
-// loss is the meaning of a function of the differences between "self" and "target", of which "reduction" makes the mean (1),
-// the sum (2) or nothing.
+// loss is the meaning of a function of the differences between "self" and "target", of which "reduction" makes the mean
+// (1), the sum (2) or nothing.
 func loss(f func(c *call.Call, difference *cells.Ref) (*cells.Ref, error)) call.Meaning {
 	return func(c *call.Call) (*cells.Ref, error) {
 		d, err := c.Combine("sub", nil, c.Tensor("self"), c.Tensor("target"))

@@ -10,9 +10,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// factorTargets are inverses, determinants and solutions of systems, by the factors L and U of matrices. The factors that
-// some overloads give beside their result are for its derivative: PyTorch itself gives those of the matrix or of its
-// transpose, as the memory happens to lie.
+// factorTargets are inverses, determinants and solutions of systems, by the factors L and U of matrices. The factors
+// that some overloads give beside their result are for its derivative: PyTorch itself gives those of the matrix or of
+// its transpose, as the memory happens to lie.
 var factorTargets = []call.Overload{
 	call.One("aten::linalg_inv(Tensor A) -> Tensor",
 		func(c *call.Call) (*cells.Ref, error) { return first(inverted(c, "A", true)) }),

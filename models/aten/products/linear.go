@@ -512,7 +512,8 @@ func groupedMM(c *call.Call) error {
 	return fmt.Errorf("a grouped product of %v and %v", x.Shape(), y.Shape())
 }
 
-// experts are those of a mixture, with the weights of each; biases has those of gate, up and down, expert by expert, or nothing.
+// experts are those of a mixture, with the weights of each; biases has those of gate, up and down, expert by expert, or
+// nothing.
 func experts(c *call.Call) error {
 	gate, up, down, biases := c.Tensors("gate"), c.Tensors("up"), c.Tensors("down"), c.Tensors("biases")
 	n := len(gate)

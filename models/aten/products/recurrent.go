@@ -61,9 +61,8 @@ func states(c *call.Call, cell string) (h, cellState *cells.Ref, err error) {
 	return list[0], list[1], c.Err
 }
 
-// recurrent builds a recurrence of several layers, one op for each. The argument named input is the sequence: padded, or
-// "data" for a packed one.
-// Tables call it, and without its copies they compile faster.
+// recurrent builds a recurrence of several layers, one op for each. The argument named input is the sequence: padded,
+// or "data" for a packed one. Tables call it, and without its copies they compile faster.
 //
 //go:noinline
 func recurrent(cell, input string) func(c *call.Call) error {

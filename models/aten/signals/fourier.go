@@ -162,7 +162,8 @@ func fourierPlain(c *call.Call, kind fourierKind, n int) (*cells.Ref, error) {
 	return fourierOver(c, kind, sizes, dims)
 }
 
-// fourierSteps transforms x over one dimension after the other: over the last one first, unless that gives real numbers.
+// fourierSteps transforms x over one dimension after the other: over the last one first, unless that gives real
+// numbers.
 func fourierSteps(b *cells.Builder, x *cells.Ref, steps []fourier, dims []int) (*cells.Ref, error) {
 	order := cells.AllDims(len(dims))
 	if steps[len(steps)-1].to != realNumbers {

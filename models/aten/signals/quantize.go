@@ -121,8 +121,8 @@ func scaleOf(c *call.Call, x *cells.Ref) (*quantScale, error) {
 	return s, nil
 }
 
-// quantize returns the integers, as floats, that x is rounded to, and which of them lie within "quant_min" and "quant_max"
-// before they are made to.
+// quantize returns the integers, as floats, that x is rounded to, and which of them lie within "quant_min" and
+// "quant_max" before they are made to.
 func quantize(c *call.Call, x *cells.Ref, s *quantScale) (q, inside *cells.Ref, err error) {
 	if x, err = c.Cast(x, tensor.Float32); err != nil {
 		return nil, nil, err

@@ -105,8 +105,8 @@ func giveInterpolation(c *call.Call, mode string, scales []string, antialias boo
 }
 
 // giveResized emits an interpolation; "align_corners" is the call's, false where it has none. Nearest elements of small
-// images are found as PyTorch's kernel for images with channels last does it, which small ones are given to: where a size
-// stays or doubles, a factor counts for nothing (nearest_idx of UpSample.h).
+// images are found as PyTorch's kernel for images with channels last does it, which small ones are given to: where a
+// size stays or doubles, a factor counts for nothing (nearest_idx of UpSample.h).
 func giveResized(c *call.Call, attrs graph.Attrs, x *cells.Ref) error {
 	attrs["align_corners"] = c.Bool("align_corners")
 	size, mode := attrs.Ints("size"), attrs.String("mode")
@@ -312,7 +312,8 @@ func imagePad(rank int, mode string) func(*call.Call) error {
 	return func(c *call.Call) error { return givePad(c, c.IntsOf("padding", 2*rank), mode, nil) }
 }
 
-// givePad emits a padding, or a copy where it pads by none of a constant. Circular padding of a tensor that is cut elsewhere wraps around what is left.
+// givePad emits a padding, or a copy where it pads by none of a constant. Circular padding of a tensor that is cut
+// elsewhere wraps around what is left.
 func givePad(c *call.Call, amounts []int, mode string, value cells.Number) error {
 	x := c.Tensor("self")
 	if c.Err != nil {

@@ -1,5 +1,5 @@
-// Package signals says what overloads mean that take pictures and sounds: pools, resizing, padding, regions of pictures,
-// Fourier transforms, windows, and codes of 8 bits.
+// Package signals says what overloads mean that take pictures and sounds: pools, resizing, padding, regions of
+// pictures, Fourier transforms, windows, and codes of 8 bits.
 //
 // [Targets] are its overloads. A Fourier transform is products with matrices that the graph holds as constants.
 package signals

@@ -81,8 +81,8 @@ func MayIndex(d tensor.DType) error {
 	return fmt.Errorf("an index of %v", d)
 }
 
-// indexOrSelect gives a selection where the index is a mask to programs that go on with one, and to others a tensor whose rows are
-// counted.
+// indexOrSelect gives a selection where the index is a mask to programs that go on with one, and to others a tensor
+// whose rows are counted.
 func indexOrSelect(c *call.Call) error {
 	r, indices := c.Tensor("self"), c.Tensors("indices")
 	if c.Err == nil {

@@ -313,7 +313,8 @@ func cartesianProduct(c *call.Call) (*cells.Ref, error) {
 	return c.Cat(parts, 1)
 }
 
-// maxCombinations bounds the tables of indices that combinations puts into the graph, maxChosen the elements of one choice.
+// maxCombinations bounds the tables of indices that combinations puts into the graph, maxChosen the elements of one
+// choice.
 const (
 	maxCombinations = 1 << 20
 	maxChosen       = 1 << 10
@@ -364,7 +365,8 @@ func combinations(c *call.Call) (*cells.Ref, error) {
 	return c.Emit1("index", graph.Attrs{"dim": 0}, c.Read(list), c.Read(index))
 }
 
-// embedded returns matrices in dimensions d and e whose diagonals are the lines of r, and whose other elements are zero.
+// embedded returns matrices in dimensions d and e whose diagonals are the lines of r, and whose other elements are
+// zero.
 func embedded(c *call.Call, r *cells.Ref, offset, d, e int) (*cells.Ref, error) {
 	if c.Err != nil {
 		return nil, c.Err

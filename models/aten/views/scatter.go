@@ -272,7 +272,8 @@ func maskedScatter(c *call.Call) (*cells.Ref, error) {
 	return c.Apply("masked_scatter", nil, both[0], both[1], source)
 }
 
-// intoMemory is as_strided_scatter: a copy of all the memory that "self" is a view of, with "src" written to any view of it.
+// intoMemory is as_strided_scatter: a copy of all the memory that "self" is a view of, with "src" written to any view
+// of it.
 func intoMemory(c *call.Call) (*cells.Ref, error) {
 	r, err := c.InPyTorchsOrder(c.Tensor("self"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package views says what overloads mean that compute nothing: views, copies, casts, what is joined, split, gathered and
-// scattered.
+// Package views says what overloads mean that compute nothing: views, copies, casts, what is joined, split, gathered
+// and scattered.
 //
 // [Targets] are its overloads. A view is another layout of the same memory and adds no op; see package cells.
 package views
