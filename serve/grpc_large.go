@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -167,7 +168,7 @@ func (r *Registry) inferMessage(ctx context.Context, b *body, from *paced, head 
 		return nil, refuse(http.StatusNotImplemented, "a call of one message has more")
 	}
 	_ = from.control.SetReadDeadline(time.Time{})
-	rest, raw, err := tensorsOf(message)
+	others, raw, err := tensorsOf(message)
 	if err != nil {
 		return nil, err
 	}
@@ -176,19 +177,22 @@ func (r *Registry) inferMessage(ctx context.Context, b *body, from *paced, head 
 			return nil, err
 		}
 	}
-	if err := b.more(2 * int64(len(rest))); err != nil { // as it is, and as it is read
-		return nil, err
+	for _, x := range others {
+		if err := b.more(2 * int64(len(x))); err != nil { // as it is, and as it is read
+			return nil, err
+		}
 	}
 	q := new(inference.InferRequest)
-	if err := proto.Unmarshal(rest, q); err != nil {
+	if err := proto.Unmarshal(slices.Concat(others...), q); err != nil {
 		return nil, refuse(400, "the message is none of ModelInfer")
 	}
 	q.Raw = raw
 	return r.answerMessage(ctx, q, b)
 }
 
-// tensorsOf takes the bytes of tensors out of a message, which they share, and returns the rest of it.
-func tensorsOf(message []byte) (rest []byte, raw [][]byte, err error) {
+// tensorsOf finds the bytes of tensors in a message, and the others between them.
+func tensorsOf(message []byte) (others, raw [][]byte, err error) {
+	begin := 0 // of what stands before the next tensor
 	for at := 0; at < len(message); {
 		number, kind, n := protowire.ConsumeTag(message[at:])
 		m := -1
@@ -205,12 +209,11 @@ func tensorsOf(message []byte) (rest []byte, raw [][]byte, err error) {
 			}
 			x, _ := protowire.ConsumeBytes(field[n:])
 			raw = append(raw, x[:len(x):len(x)])
-		} else {
-			rest = append(rest, field...)
+			others, begin = append(others, message[begin:at]), at+len(field)
 		}
 		at += len(field)
 	}
-	return rest, raw, nil
+	return append(others, message[begin:]), raw, nil
 }
 
 // writeMessage writes an answer as a message of gRPC.

@@ -189,7 +189,7 @@ func FuzzLargeMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
 		_, first := firstTensor(message)
-		rest, raw, err := tensorsOf(message)
+		others, raw, err := tensorsOf(message)
 		want, got := new(inference.InferRequest), new(inference.InferRequest)
 		if proto.Unmarshal(message, want) != nil || len(want.Raw) > maxTensors {
 			return
@@ -197,7 +197,7 @@ func FuzzLargeMessage(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := proto.Unmarshal(rest, got); err != nil {
+		if err := proto.Unmarshal(slices.Concat(others...), got); err != nil {
 			t.Fatal(err)
 		}
 		if len(raw) > 0 && (first == 0 || first > len(message) || !bytes.HasPrefix(message[first:], raw[0])) {

@@ -301,7 +301,7 @@ func (b *bucket) read(ctx context.Context, info *jetstream.ObjectInfo, w io.Writ
 			return err
 		}
 	}
-	if total != info.Size || jetstream.GetObjectDigestValue(sum) != info.Digest {
+	if total != info.Size || digestValue(sum.Sum(nil)) != info.Digest {
 		return fmt.Errorf("%s: %w", info.Name, ErrDamaged)
 	}
 	return nil
