@@ -7,7 +7,11 @@
 package cost
 
 import (
+	"cmp"
+	"maps"
+
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 )
 
 // Rates are what a host and its device do in a second: the table from which plans are costed. Numbers that are zero stand
@@ -29,6 +33,8 @@ type Rates struct {
 	// DiskBytes is the rate of reads of the checkpoint, ReadSeconds what each costs whatever its size.
 	DiskBytes   float64
 	ReadSeconds float64
+	// Disks are those numbers of single disks, as far as they are known apart; DiskBytes and ReadSeconds stand for others.
+	Disks map[storage.Disk]Disk
 	// DecodeBytes is the rate at which a processor makes bytes of packed files, counted as they are then.
 	DecodeBytes float64
 	// CachedBytes is the rate of reads of what the host's page cache holds of the checkpoint, 0 where it is not known.
@@ -37,6 +43,37 @@ type Rates struct {
 	Measured bool
 	// CachedShare is how much of what a pass reads the page cache holds; see [Rates.Cached].
 	CachedShare float64
+}
+
+// A Disk is what is known of one disk: the rate of reads, and what each costs whatever its size.
+type Disk struct{ Bytes, ReadSeconds float64 }
+
+// On returns the rates where a disk is read.
+func (r Rates) On(disk storage.Disk) Rates {
+	d, ok := r.Disks[disk]
+	if !ok {
+		return r
+	}
+	r.DiskBytes, r.ReadSeconds = cmp.Or(d.Bytes, r.DiskBytes), cmp.Or(d.ReadSeconds, r.ReadSeconds)
+	return r
+}
+
+// WithDisks returns the rates with those of disks that are not known apart.
+func (r Rates) WithDisks(bytes map[storage.Disk]float64) Rates {
+	added := false
+	for disk, rate := range bytes {
+		if _, ok := r.Disks[disk]; ok {
+			continue
+		}
+		if !added {
+			added = true
+			if r.Disks = maps.Clone(r.Disks); r.Disks == nil {
+				r.Disks = make(map[storage.Disk]Disk)
+			}
+		}
+		r.Disks[disk] = Disk{Bytes: rate}
+	}
+	return r
 }
 
 // guesses are the rates of a small server without a GPU.
@@ -154,7 +191,15 @@ func (r Rates) Cached(share float64) Rates {
 	}
 	disk := r.WithGuesses().DiskBytes
 	r.CachedShare = share
-	r.DiskBytes = 1 / (share/r.CachedBytes + (1-share)/disk)
+	cached := func(rate float64) float64 { return 1 / (share/r.CachedBytes + (1-share)/rate) }
+	r.DiskBytes = cached(disk)
+	r.Disks = maps.Clone(r.Disks)
+	for k, d := range r.Disks {
+		if d.Bytes > 0 {
+			d.Bytes = cached(d.Bytes)
+			r.Disks[k] = d
+		}
+	}
 	return r
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/optimem/optimem/device"
@@ -65,10 +66,14 @@ type lender struct {
 	steps     []slots.Step
 	ids       []int32
 	at, begun int
-	// there says of each step whether its expert is in its slot; ended tells of reads that have ended.
-	there    []bool
-	ended    chan lentRead
-	underWay int
+	// asked says of each step whether its read was begun, there whether its expert is in its slot; ended tells of reads
+	// that have ended.
+	asked, there []bool
+	ended        chan lentRead
+	underWay     int
+	// disks are those that experts lie on, by expert, and reading how many are read of each.
+	disks    []int
+	loaded   []int
 	reading  context.Context
 	cancel   context.CancelFunc
 	operands [graph.LentOperands]device.Argument
@@ -87,9 +92,30 @@ func (g *Pager) lenders(p *program) {
 	for i := range p.plan.Experts {
 		x := &p.plan.Experts[i]
 		op := &p.plan.Lowered.Graph.Ops[x.Op]
-		p.ops[x.Op].lender = &lender{g: g, plan: p.plan, x: x, op: op, ended: make(chan lentRead, g.opts.Readers)}
+		l := &lender{g: g, plan: p.plan, x: x, op: op}
+		l.place()
+		p.ops[x.Op].lender = l
 		p.ops[x.Op].launch.Lender = p.ops[x.Op].lender
 	}
+}
+
+// place finds on which disk each expert lies: from each as many are read at once.
+func (l *lender) place() {
+	var known []storage.Disk
+	for i := range l.x.Each {
+		disk := storage.Disk(0)
+		if list := l.x.Each[i].Spans; len(list) > 0 {
+			disk = storage.DiskOf(list[0].Extent.Source)
+		}
+		k := slices.Index(known, disk)
+		if k < 0 {
+			k = len(known)
+			known = append(known, disk)
+		}
+		l.disks = append(l.disks, k)
+	}
+	l.loaded = make([]int, len(known))
+	l.ended = make(chan lentRead, l.g.opts.Readers*max(len(known), 1))
 }
 
 // Want implements [device.Lender].
@@ -104,9 +130,9 @@ func (l *lender) Want(ctx context.Context, experts []int32, rows int) error {
 	}
 	l.steps = append(l.steps[:0], l.g.slotsOf(l.plan)[l.x.Set].Pass(l.ids)...)
 	l.at, l.begun, l.wanted = 0, 0, true
-	l.there = l.there[:0]
+	l.there, l.asked = l.there[:0], l.asked[:0]
 	for _, step := range l.steps {
-		l.there = append(l.there, !step.Read)
+		l.there, l.asked = append(l.there, !step.Read), append(l.asked, !step.Read)
 		if step.Read {
 			l.g.stats.ExpertReads++
 		} else {
@@ -164,35 +190,56 @@ func (l *lender) slot(slot int32) int64 {
 	return set.Offset + int64(slot)*set.SlotBytes
 }
 
-// begin begins the reads whose slots are free, in order. The steps before at are computed: the op asks for the next
-// one.
+// begin begins the reads whose slots are free, in order on each disk. The steps before at are computed: the op asks for the
+// next one.
 func (l *lender) begin() error {
-	for ; l.begun < len(l.steps); l.begun++ {
-		step := l.steps[l.begun]
-		if !step.Read {
+	for at := l.begun; at < len(l.steps) && l.underWay < cap(l.ended); at++ {
+		if at == l.begun && l.asked[at] {
+			l.begun++
+		}
+		if l.asked[at] {
 			continue
 		}
-		if int(step.After) >= l.at || l.underWay == cap(l.ended) {
+		step := l.steps[at]
+		if int(step.After) >= l.at {
 			return nil
 		}
-		host, err := l.g.hostVisible()
-		if err != nil {
+		disk := l.disks[int(step.Expert)-l.x.First]
+		if l.loaded[disk] == l.g.opts.Readers {
+			continue
+		}
+		if err := l.ask(at, disk); err != nil {
 			return err
 		}
-		expert := &l.x.Each[int(step.Expert)-l.x.First]
-		requests := make([]storage.Request, len(expert.Spans))
-		var stored int64
-		for i, s := range expert.Spans {
-			into := device.Region{Memory: l.g.fixed, Offset: l.slot(step.Slot) + s.Offset, Bytes: s.Extent.Bytes}
-			requests[i] = storage.Request{Extent: s.Extent, Into: host.HostBytes(into)}
-			stored += s.Extent.StoredBytes()
-		}
-		l.g.stats.MovedBytes += expert.ReadBytes()
-		l.underWay++
-		go func(at, readers int) { // ended has room for it
-			l.ended <- lentRead{at, stored, readExpert(l.reading, readers, expert.Spans, requests)}
-		}(l.begun, l.g.opts.Readers)
 	}
+	return nil
+}
+
+// ask begins to read the expert of a step.
+func (l *lender) ask(at, disk int) error {
+	host, err := l.g.hostVisible()
+	if err != nil {
+		return err
+	}
+	step := l.steps[at]
+	expert := &l.x.Each[int(step.Expert)-l.x.First]
+	requests := make([]storage.Request, len(expert.Spans))
+	var stored int64
+	for i, s := range expert.Spans {
+		into := device.Region{Memory: l.g.fixed, Offset: l.slot(step.Slot) + s.Offset, Bytes: s.Extent.Bytes}
+		requests[i] = storage.Request{Extent: s.Extent, Into: host.HostBytes(into)}
+		stored += s.Extent.StoredBytes()
+	}
+	l.g.stats.MovedBytes += expert.ReadBytes()
+	l.asked[at] = true
+	l.loaded[disk]++
+	l.underWay++
+	go func(readers int) { // ended has room for it
+		ended := l.g.opts.Meter.Reading(expert.Spans[0].Extent, stored)
+		err := readExpert(l.reading, readers, expert.Spans, requests)
+		ended(err == nil)
+		l.ended <- lentRead{at, stored, err}
+	}(l.g.opts.Readers)
 	return nil
 }
 
@@ -215,8 +262,9 @@ func readExpert(ctx context.Context, readers int, list []plan.Span, requests []s
 // took notes that a read has ended.
 func (l *lender) took(r lentRead) error {
 	l.underWay--
+	step := l.steps[r.step]
+	l.loaded[l.disks[int(step.Expert)-l.x.First]]--
 	if r.err != nil {
-		step := l.steps[r.step]
 		return &GroupError{fmt.Sprintf("%s.%d", l.x.Path, int(step.Expert)-l.x.First), "load", r.err}
 	}
 	l.there[r.step] = true

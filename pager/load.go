@@ -54,7 +54,7 @@ func (g *Pager) newDirect(p *plan.Plan, stays [][]plan.Span) (*fetch.Direct, err
 // fetching says how a pager's fetchers read.
 func (g *Pager) fetching() fetch.Options {
 	return fetch.Options{
-		Readers: g.opts.Readers, Read: &g.stats.readBytes, Loads: g.loads,
+		Readers: g.opts.Readers, Read: &g.stats.readBytes, Loads: g.loads, Meter: g.opts.Meter,
 		PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay, Copiers: g.opts.copiers,
 	}
 }

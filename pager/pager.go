@@ -55,6 +55,8 @@ type Options struct {
 	States *States
 	// Caches are those of the program, in the same way.
 	Caches *Caches
+	// Meter notes how fast disks are read; nil is nobody.
+	Meter *Meter
 	// SwapFolder is where the file lies in which activations wait if a plan for a device whose memory is the host's wants
 	// one. It is needed for such plans alone.
 	SwapFolder string
@@ -62,6 +64,9 @@ type Options struct {
 	pieceBytes, queuesPay int64
 	copiers               int
 }
+
+// A Meter notes how fast disks are read.
+type Meter = fetch.Meter
 
 // A Kind says what an event is about.
 type Kind uint8

@@ -113,6 +113,8 @@ type Plan struct {
 	Early bool
 	// Groups are the steps of a pass, in order.
 	Groups []Group
+	// Disks are those that weights lie on, where these are several.
+	Disks []storage.Disk
 	// SplitBytes is the size above which weights are computed by rows, as groups of their own; 0 is none are.
 	SplitBytes int64
 	// Tied are the weights that several groups read.
@@ -209,6 +211,9 @@ type Group struct {
 	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
 	// LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
+	// DiskSeconds are the parts of that by the disks of [Plan.Disks], which are read at the same time, nil where those are
+	// not several.
+	DiskSeconds []float64
 	// SwapSeconds is that part of Seconds which its swaps take, AgainSeconds that of what it computes anew.
 	SwapSeconds, AgainSeconds float64
 }

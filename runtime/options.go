@@ -223,7 +223,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads,
 		Ops: opts.Ops, Rates: opts.Rates,
 		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,
-		Routed: opts.Routed,
+		Routed: opts.Routed, Meter: &s.meter,
 	})
 	if err != nil {
 		return nil, err

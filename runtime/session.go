@@ -117,6 +117,8 @@ type Session struct {
 	opts  Options
 	// machine is what passes run on.
 	machine machine.Machine
+	// meter notes how fast disks are read.
+	meter pager.Meter
 	// pooled says that the CPU beside the device computes no group that the device can: which ones would depend on other models'
 	// calls, and with them the last bits.
 	pooled bool

@@ -22,6 +22,7 @@ type File struct {
 	file    *os.File
 	size    int64
 	modTime time.Time
+	disk    Disk
 	closed  atomic.Bool
 	uncached
 	looker
@@ -52,7 +53,7 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &File{path: path, file: f, size: info.Size(), modTime: info.ModTime()}, nil
+	return &File{path: path, file: f, size: info.Size(), modTime: info.ModTime(), disk: diskOf(info)}, nil
 }
 
 func checkRegular(path string, info fs.FileInfo) error {

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -307,4 +310,36 @@ func (s *File) control(f func(fd int) error) error {
 		return os.ErrClosed // package os says so in every other call; here its internal error comes through
 	}
 	return inner
+}
+
+// diskOf returns the disk of an open file. What divides a disk, or lies on several, has a number of its own; of a part of
+// one the whole disk is looked up.
+func diskOf(info fs.FileInfo) Disk {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	d := DiskOfNumbers(unix.Major(uint64(stat.Dev)), unix.Minor(uint64(stat.Dev)))
+	if whole, ok := wholeDisk("/sys/dev/block", d); ok {
+		return whole
+	}
+	return d
+}
+
+// wholeDisk returns the disk that another is a part of, as the kernel's tree of devices says; false where it is none.
+func wholeDisk(tree string, part Disk) (Disk, bool) {
+	at := filepath.Join(tree, part.String())
+	if _, err := os.Stat(filepath.Join(at, "partition")); err != nil {
+		return 0, false
+	}
+	folder, err := filepath.EvalSymlinks(at)
+	if err != nil {
+		return 0, false
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(folder), "dev"))
+	if err != nil {
+		return 0, false
+	}
+	d, err := ParseDisk(strings.TrimSpace(string(text)))
+	return d, err == nil && d != 0
 }

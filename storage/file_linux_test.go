@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -174,5 +176,54 @@ func TestFileKnows(t *testing.T) {
 	check("one more", 2*knownBytes, 3*knownBytes, wholly)
 	if n := len(s.known.found); n > mostFindings {
 		t.Errorf("%d findings are kept", n)
+	}
+}
+
+// TestDiskOfFile: files of one folder lie on one disk, which is known; a part of a disk is the whole one.
+func TestDiskOfFile(t *testing.T) {
+	dir := t.TempDir()
+	var on [2]Disk
+	for i, name := range []string{"a", "b"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("x"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		on[i] = DiskOf(f)
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if on[0] == 0 || on[0] != on[1] {
+		t.Errorf("two files of a folder lie on %v and %v", on[0], on[1])
+	}
+	tree := filepath.Join(dir, "dev", "block")
+	device := filepath.Join(dir, "devices", "sda")
+	for path, text := range map[string]string{
+		filepath.Join(device, "dev"): "8:0\n", filepath.Join(device, "sda3", "dev"): "8:3\n",
+		filepath.Join(device, "sda3", "partition"): "3\n", filepath.Join(tree, "x"): "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, at := range map[string]string{"8:0": device, "8:3": filepath.Join(device, "sda3")} {
+		if err := os.Symlink(at, filepath.Join(tree, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, ok := wholeDisk(tree, DiskOfNumbers(8, 3)); !ok || d != DiskOfNumbers(8, 0) {
+		t.Errorf("8:3 is a part of %v, %v", d, ok)
+	}
+	for _, d := range []Disk{DiskOfNumbers(8, 0), DiskOfNumbers(9, 9)} {
+		if whole, ok := wholeDisk(tree, d); ok {
+			t.Errorf("%v is a part of %v", d, whole)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -177,8 +178,12 @@ func (q *readQueue) collect(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		wait := waitTime
+		if end, ok := ctx.Deadline(); ok {
+			wait = unix.NsecToTimespec(max(min(int64(time.Until(end)), wait.Nano()), 0))
+		}
 		n, _, errno = unix.Syscall6(unix.SYS_IO_GETEVENTS, q.aio, 1, uintptr(len(q.events)),
-			uintptr(unsafe.Pointer(&q.events)), uintptr(unsafe.Pointer(&waitTime)), 0)
+			uintptr(unsafe.Pointer(&q.events)), uintptr(unsafe.Pointer(&wait)), 0)
 	}
 }
 

@@ -29,8 +29,8 @@ type Request struct {
 	Into   []byte
 }
 
-// Read fulfils all requests, in pieces of some MiB of which inFlight (0: [DefaultInFlight]) are under way at any time.
-// It returns the first error, which names the extent, after all reads have ended; what the buffers hold is then
+// Read fulfils all requests, in pieces of some MiB of which inFlight (0: [DefaultInFlight]) are under way at any time,
+// on each disk that they read from. It returns the first error, which names the extent, after all reads have ended; what the buffers hold is then
 // undefined. A source that panics is an error, a [panicked.Error].
 //
 // A request whose offset, length and buffer are multiples of [AlignBytes] is read past the page cache where its source
@@ -40,12 +40,16 @@ func Read(ctx context.Context, inFlight int, requests ...Request) error {
 	if inFlight <= 0 {
 		inFlight = DefaultInFlight
 	}
-	pieces := int64(0)
-	for _, r := range requests {
+	pieces, several := int64(0), false
+	for i, r := range requests {
+		several = several || i > 0 && DiskOf(r.Extent.Source) != DiskOf(requests[0].Extent.Source)
 		if int64(len(r.Into)) != r.Extent.Bytes {
 			return fmt.Errorf("%v: the buffer has %d bytes", r.Extent, len(r.Into))
 		}
 		pieces += (r.Extent.Bytes + readPieceBytes - 1) / readPieceBytes
+	}
+	if several {
+		return readDisks(ctx, inFlight, requests)
 	}
 	if inFlight = int(min(int64(inFlight), pieces)); inFlight > 1 {
 		return readParallel(ctx, inFlight, requests)
@@ -58,6 +62,24 @@ func Read(ctx context.Context, inFlight int, requests ...Request) error {
 		}
 	}
 	return nil
+}
+
+// readDisks reads from each disk what lies there, each with as many pieces under way.
+func readDisks(ctx context.Context, inFlight int, requests []Request) error {
+	var order []Disk
+	byDisk := make(map[Disk][]Request)
+	for _, r := range requests {
+		d := DiskOf(r.Extent.Source)
+		if byDisk[d] == nil {
+			order = append(order, d)
+		}
+		byDisk[d] = append(byDisk[d], r)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, d := range order {
+		group.Go(func() error { return readParallel(ctx, inFlight, byDisk[d]) })
+	}
+	return group.Wait()
 }
 
 func readParallel(ctx context.Context, inFlight int, requests []Request) error {

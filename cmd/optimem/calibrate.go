@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -32,7 +33,8 @@ const calibrateLong = `Measure this host once, in some seconds: how fast checkpo
 fast memory is copied and streamed, and how fast each kind of op is computed. 'optimem plan', 'run' and 'bench' expect
 times by these numbers from then on; without them they guess.
 
-FILE is a large checkpoint on the disk that models are read from; without one, a temporary file is written for it. The
+FILE is a large checkpoint on the disk that models are read from, or a folder or an index of shards, of which each disk is
+measured that they lie on; without one, a temporary file is written for it. The
 numbers are kept for this processor and number of threads in optimem/calibration.json in the user's folder for
 configurations, or in the file that OPTIMEM_CALIBRATION names. Measure on a host that does nothing else.`
 
@@ -94,7 +96,7 @@ func (k *calibration) run(ctx context.Context, model string) error {
 	if k.threads == 0 {
 		k.threads = goruntime.GOMAXPROCS(0)
 	}
-	disk, err := k.disk(ctx, model)
+	disks, err := k.disks(ctx, model)
 	if err != nil {
 		return err
 	}
@@ -116,8 +118,12 @@ func (k *calibration) run(ctx context.Context, model string) error {
 	if err != nil {
 		return err
 	}
-	rates.DiskBytes, rates.ReadSeconds = disk.BytesPerSecond, disk.ReadSeconds
-	rates.CachedBytes = disk.CachedBytesPerSecond
+	rates.DiskBytes, rates.ReadSeconds = disks[0].BytesPerSecond, disks[0].ReadSeconds
+	rates.CachedBytes = disks[0].CachedBytesPerSecond
+	rates.Disks = make(map[storage.Disk]cost.Disk)
+	for _, d := range disks {
+		rates.Disks[d.Disk] = cost.Disk{Bytes: d.BytesPerSecond, ReadSeconds: d.ReadSeconds}
+	}
 	host := calibrate.Host{CPU: hostName(sysmem.Read()), Threads: k.threads}
 	if err := calibrate.Save(path, host, rates); err != nil {
 		return err
@@ -129,13 +135,13 @@ func (k *calibration) run(ctx context.Context, model string) error {
 	return err
 }
 
-// disk measures the disk of a file, or of one that it writes.
-func (k *calibration) disk(ctx context.Context, model string) (calibrate.DiskRate, error) {
+// disks measures the disks of a file or a folder, or the disk of a file that it writes.
+func (k *calibration) disks(ctx context.Context, model string) ([]calibrate.DiskRate, error) {
 	limit := share(k.seconds, diskShare)
 	if model != "" {
-		rate, err := k.read(ctx, model, limit)
+		rates, err := k.read(ctx, model, limit)
 		if !errors.Is(err, calibrate.ErrTooSmall) {
-			return rate, err
+			return rates, err
 		}
 		k.say(
 			"warning", fmt.Sprintf("%s is too small to tell how fast the disk is: a temporary file is written", model),
@@ -156,7 +162,7 @@ func (k *calibration) disk(ctx context.Context, model string) (calibrate.DiskRat
 	path := filepath.Join(folder, fmt.Sprintf("calibrate-%d.safetensors", os.Getpid()))
 	defer os.Remove(path) // where it was not written there is nothing to remove
 	if err := k.writeTemporary(ctx, path); err != nil {
-		return calibrate.DiskRate{}, err
+		return nil, err
 	}
 	return k.read(ctx, path, limit)
 }
@@ -192,13 +198,13 @@ func (k *calibration) writeTemporary(ctx context.Context, path string) error {
 
 // read measures how fast the weights of a file are read. The file must not lie in the page cache for that, so it is
 // dropped from there.
-func (k *calibration) read(ctx context.Context, path string, limit time.Duration) (rate calibrate.DiskRate, err error) {
+func (k *calibration) read(ctx context.Context, path string, limit time.Duration) (rates []calibrate.DiskRate, err error) {
 	ckpt, err := loader.OpenWith(ctx, path, loader.Options{})
 	if err != nil {
-		return rate, err
+		return nil, err
 	}
 	defer func() { err = cmp.Or(err, ckpt.Close()) }()
-	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() {
+	for _, path := range filesOf(path) {
 		if err := dropCached(path); err != nil {
 			k.say("warning", fmt.Sprintf("%s may be read from the page cache and not from the disk: %v", path, err))
 		}
@@ -209,7 +215,33 @@ func (k *calibration) read(ctx context.Context, path string, limit time.Duration
 			extents = append(extents, w.Extent)
 		}
 	}
-	return calibrate.Disk(ctx, extents, limit)
+	return calibrate.Disks(ctx, extents, limit)
+}
+
+// filesOf lists the files that a path stands for: itself, and of a folder or an index the files beside it.
+func filesOf(path string) (list []string) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	folder := path
+	if !info.IsDir() {
+		if filepath.Ext(path) != ".json" && info.Mode().IsRegular() {
+			return []string{path}
+		}
+		folder = filepath.Dir(path)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		file := filepath.Join(folder, e.Name())
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			list = append(list, file)
+		}
+	}
+	return list
 }
 
 // calibrationPath is where calibrations are kept.
@@ -250,6 +282,7 @@ func (k *calibration) printJSON(path string, host calibrate.Host, rates cost.Rat
 	o.Set("op_seconds", record.OpSeconds)
 	o.Set("copy_bytes_per_second", record.CopyBytesPerSecond)
 	o.Set("disk_bytes_per_second", record.DiskBytesPerSecond)
+	o.Set("disks", record.Disks)
 	o.Set("decode_bytes_per_second", record.DecodeBytesPerSecond)
 	o.Set("read_seconds", record.ReadSeconds)
 	o.Set("cached_bytes_per_second", record.CachedBytesPerSecond)
@@ -263,6 +296,12 @@ func calibrationTable(path string, host calibrate.Host, rates cost.Rates) *ascii
 		"disk",
 		fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(rates.DiskBytes)), secondsText(rates.ReadSeconds)),
 	)
+	if len(rates.Disks) > 1 {
+		for _, disk := range slices.Sorted(maps.Keys(rates.Disks)) {
+			d := rates.Disks[disk]
+			t.Row("disk "+disk.String(), fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(d.Bytes)), secondsText(d.ReadSeconds)))
+		}
+	}
 	t.Row("packed files", fmt.Sprintf("%s/s decoded by one processor", ascii.FormatSize(int64(rates.DecodeBytes))))
 	t.Row("cached files", ascii.FormatSize(int64(rates.CachedBytes))+"/s")
 	t.Row("memory", fmt.Sprintf("%s/s read by ops, %s/s copied", ascii.FormatSize(int64(rates.MemoryBytes)),

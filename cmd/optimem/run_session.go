@@ -211,7 +211,7 @@ func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	}
 	opts.Rates = cost.Rates{
 		DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds,
-		DecodeBytes: opts.HostRates.DecodeBytes,
+		DecodeBytes: opts.HostRates.DecodeBytes, Disks: opts.HostRates.Disks,
 	}
 	return opts
 }

@@ -21,6 +21,52 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
+// A slice of memory that is said to lie on a disk.
+type saidSource struct {
+	storage.Source
+	on storage.Disk
+}
+
+func (s saidSource) Disk() storage.Disk { return s.on }
+
+// zeros is a source of nothing but zeros.
+type zeros int64
+
+func (z zeros) Size() int64 { return int64(z) }
+func (z zeros) ReadAt(ctx context.Context, p []byte, _ int64) error {
+	clear(p)
+	return ctx.Err()
+}
+
+// TestDisksAreToldApart: each disk that extents lie on is measured, the one with most first, and what is too small to tell
+// is left out; rates are kept by disk, and those of disks that were not measured again stay.
+func TestDisksAreToldApart(t *testing.T) {
+	extent := func(disk storage.Disk, pieces int64) storage.Extent {
+		n := pieces * pieceBytes
+		return storage.Extent{Source: saidSource{zeros(n), disk}, Bytes: n}
+	}
+	rates, err := Disks(t.Context(), []storage.Extent{extent(7, 8), extent(8, 1), extent(9, 10)}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rates) != 2 || rates[0].Disk != 9 || rates[1].Disk != 7 || !(rates[1].BytesPerSecond > 0) {
+		t.Errorf("%+v", rates)
+	}
+	if _, err := Disks(t.Context(), []storage.Extent{extent(7, 1), extent(8, 1)}, time.Second); !errors.Is(err, ErrTooSmall) {
+		t.Errorf("too little: %v", err)
+	}
+	path, host := filepath.Join(t.TempDir(), "c.json"), Host{"x", 1}
+	for _, disks := range []map[storage.Disk]cost.Disk{{7: {Bytes: 5, ReadSeconds: 1}, 9: {Bytes: 6}}, {9: {Bytes: 8}}} {
+		if err := Save(path, host, cost.Rates{FLOPs: 1, Disks: disks}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, ok, err := Load(path, host)
+	if err != nil || !ok || kept.On(7).DiskBytes != 5 || kept.On(9).DiskBytes != 8 || kept.On(10).DiskBytes != 0 {
+		t.Errorf("%+v %v %v", kept.Disks, ok, err)
+	}
+}
+
 // Every rate is a number that can be, of kinds that there are, and nothing is left behind.
 func TestCPU(t *testing.T) {
 	if testing.Short() {

@@ -1,9 +1,11 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +28,8 @@ const (
 
 // A DiskRate is how fast a file is read.
 type DiskRate struct {
+	// Disk is the disk that it lies on, where that was asked for.
+	Disk           storage.Disk
 	BytesPerSecond float64
 	// ReadSeconds is what a read costs whatever its size.
 	ReadSeconds float64
@@ -86,6 +90,38 @@ func Disk(ctx context.Context, extents []storage.Extent, limit time.Duration) (D
 		rate.CachedBytesPerSecond = max(rate.CachedBytesPerSecond, one)
 	}
 	return rate, nil
+}
+
+// Disks is Disk for each disk that extents lie on, in order of how much lies there, the most first. What is too small to
+// tell is left out, unless all is.
+func Disks(ctx context.Context, extents []storage.Extent, limit time.Duration) ([]DiskRate, error) {
+	byDisk := make(map[storage.Disk][]storage.Extent)
+	bytes := make(map[storage.Disk]int64)
+	for _, e := range extents {
+		disk := storage.DiskOf(e.Source)
+		byDisk[disk], bytes[disk] = append(byDisk[disk], e), bytes[disk]+e.Bytes
+	}
+	order := slices.SortedFunc(maps.Keys(byDisk), func(a, b storage.Disk) int {
+		return cmp.Or(cmp.Compare(bytes[b], bytes[a]), cmp.Compare(a, b))
+	})
+	var rates []DiskRate
+	var small error
+	for _, disk := range order {
+		rate, err := Disk(ctx, byDisk[disk], limit/time.Duration(len(order)))
+		if errors.Is(err, ErrTooSmall) {
+			small = err
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		rate.Disk = disk
+		rates = append(rates, rate)
+	}
+	if len(rates) == 0 {
+		return nil, cmp.Or(small, error(ErrTooSmall))
+	}
+	return rates, nil
 }
 
 // How much is read from the page cache, and how often.

@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/storage"
 )
 
 // A Host is what rates are true of: a processor, threads, and this program's kernels for it.
@@ -42,8 +43,16 @@ type Record struct {
 	CachedBytesPerSecond float64                `json:"cached_bytes_per_second"`
 	// DecodeBytesPerSecond is what a processor makes of packed files; files of before have none.
 	DecodeBytesPerSecond float64 `json:"decode_bytes_per_second,omitempty"`
+	// Disks are those of single disks, by device number.
+	Disks map[string]DiskRecord `json:"disks,omitempty"`
 	// Products are rates by size: rows, columns, depth and operations per second.
 	Products map[string][][4]float64 `json:"product_flops_per_second"`
+}
+
+// A DiskRecord is what is known of one disk.
+type DiskRecord struct {
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	ReadSeconds    float64 `json:"read_seconds"`
 }
 
 // RecordOf returns rates as they are written.
@@ -54,9 +63,16 @@ func RecordOf(r cost.Rates) Record {
 			products[class] = append(products[class], [4]float64{float64(p.M), float64(p.N), float64(p.K), p.FLOPs})
 		}
 	}
+	var disks map[string]DiskRecord
+	for disk, d := range r.Disks {
+		if disks == nil {
+			disks = make(map[string]DiskRecord)
+		}
+		disks[disk.String()] = DiskRecord{d.Bytes, d.ReadSeconds}
+	}
 	return Record{
 		r.FLOPs, r.KindFLOPs, r.MemoryBytes, r.OpSeconds, r.CopyBytes, r.CopySeconds, r.DiskBytes, r.ReadSeconds,
-		r.CachedBytes, r.DecodeBytes, products,
+		r.CachedBytes, r.DecodeBytes, disks, products,
 	}
 }
 
@@ -73,9 +89,20 @@ func (r Record) Rates() cost.Rates {
 			)
 		}
 	}
+	var disks map[storage.Disk]cost.Disk
+	for name, d := range r.Disks {
+		disk, err := storage.ParseDisk(name)
+		if err != nil {
+			continue // see valid
+		}
+		if disks == nil {
+			disks = make(map[storage.Disk]cost.Disk)
+		}
+		disks[disk] = cost.Disk{Bytes: d.BytesPerSecond, ReadSeconds: d.ReadSeconds}
+	}
 	return cost.Rates{
-		Points: points,
-		FLOPs:  r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
+		Disks: disks, Points: points,
+		FLOPs: r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
 		OpSeconds: r.OpSeconds, CopyBytes: r.CopyBytesPerSecond, CopySeconds: r.CopySeconds,
 		DiskBytes: r.DiskBytesPerSecond, ReadSeconds: r.ReadSeconds,
 		CachedBytes: r.CachedBytesPerSecond, DecodeBytes: r.DecodeBytesPerSecond, Measured: true,
@@ -89,6 +116,11 @@ func (r Record) valid() bool {
 		r.DiskBytesPerSecond, r.ReadSeconds, r.CachedBytesPerSecond, r.DecodeBytesPerSecond,
 	} {
 		if !(x >= 0) {
+			return false
+		}
+	}
+	for name, d := range r.Disks {
+		if _, err := storage.ParseDisk(name); err != nil || !(d.BytesPerSecond > 0) || !(d.ReadSeconds >= 0) {
 			return false
 		}
 	}
@@ -137,7 +169,7 @@ func Load(path string, h Host) (cost.Rates, bool, error) {
 	return r.Rates(), true, nil
 }
 
-// Save adds the rates of a host to a file, in place of those that it had.
+// Save adds the rates of a host to a file, in place of those that it had, but for disks that were not measured now.
 func Save(path string, h Host, rates cost.Rates) error {
 	f, err := read(path)
 	if err != nil {
@@ -147,7 +179,13 @@ func Save(path string, h Host, rates cost.Rates) error {
 		f.Hosts = make(map[string]Record)
 	}
 	f.Version = version
-	f.Hosts[h.key()] = RecordOf(rates)
+	record := RecordOf(rates)
+	for disk, d := range f.Hosts[h.key()].Disks { // those of other models' disks stay
+		if _, ok := record.Disks[disk]; !ok && record.Disks != nil {
+			record.Disks[disk] = d
+		}
+	}
+	f.Hosts[h.key()] = record
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return err

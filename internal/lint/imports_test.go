@@ -80,7 +80,7 @@ var diagram = map[string][]string{
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.
-	"cost":        {"graph", "tensor"},
+	"cost":        {"graph", "storage", "tensor"},
 	"plan":        {"plan/slots", "graph", "storage", "tensor"},
 	"plan/share":  {},
 	"plan/slots":  {},

@@ -119,6 +119,8 @@ type Options struct {
 	ObserveOps bool
 	// ObserveLoads is a pager's.
 	ObserveLoads bool
+	// Meter is a pager's.
+	Meter *pager.Meter
 	// Routed is a pager's.
 	Routed func(module string, rows int, experts []int32)
 }
@@ -127,7 +129,7 @@ type Options struct {
 func (o *Options) pager(memoryBytes int64) pager.Options {
 	return pager.Options{
 		MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps, ObserveLoads: o.ObserveLoads,
-		Routed: o.Routed,
+		Routed: o.Routed, Meter: o.Meter,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
@@ -13,21 +14,20 @@ import (
 // A Direct fetcher reads into the device's memory. Reads that sources can queue are begun by the goroutine that runs
 // the pass, at the moment at which a slot becomes free: while all processors compute, another goroutine would get to it
 // late. What sources do not queue, because it lies in the page cache or because they cannot, is read by goroutines.
+//
+// Each disk is read by itself, with queues and goroutines of its own and as far ahead as slots are free: a slow one
+// never holds up another.
 type Direct struct {
 	reader
 	readers int
 	visits  []*directVisit // by group, nil for groups that are not paged
 	order   []*directVisit
-	queues  []*queue
-	// begun counts the visits whose reads were all begun, of the next one those of at parts; arrived and finished count
-	// those that are there, and that the device is done with.
-	begun, at, arrived, finished int
-	// held says that what is next waits for reads that are under way, not for its slot.
-	held bool
-	// underWay counts the reads in queues, batch how many they were when the last was begun. mostBytes is how much is
-	// begun at once, beyond one visit.
-	underWay, batch int
-	mostBytes       int64
+	// lanes are the disks, in the order in which they are needed.
+	lanes []*lane
+	// arrived and finished count the visits that are there, and that the device is done with.
+	arrived, finished int
+	// mostBytes is how much is begun at once of a disk, beyond one visit.
+	mostBytes int64
 	// diskBound says that ops are expected to wait for the disk whatever is done.
 	diskBound bool
 	// broken is what a read failed with that nobody waited for.
@@ -42,13 +42,49 @@ type Direct struct {
 	noWait     context.Context
 }
 
+// A lane is a disk and what is under way from there.
+type lane struct {
+	disk   storage.Disk
+	queues []*queue
+	work   chan piece
+	// begun counts the visits of which all that lies on the disk was begun, and of the next one at parts were.
+	begun, at int
+	// held says that what is next waits for reads that are under way, not for its slot.
+	held bool
+	// underWay counts the reads in queues, batch how many they were when the last was begun.
+	underWay, batch int
+	// since is a moment at which it was known what queues had read, zero where that was not known since they had nothing to
+	// do; got is what they have read since.
+	since time.Time
+	got   int64
+}
+
 // A directVisit is a visit whose pieces may be in queues.
 type directVisit struct {
 	visit
 	bytes int64
-	parts []part
+	lots  []lot
+	// unbegun is how many lots are not begun whole, 0 where none is begun.
+	unbegun int
 	// fromQueue says that a queue was given one of them to read since the visit was ready last.
 	fromQueue bool
+}
+
+// A lot is what of a visit lies on one disk.
+type lot struct {
+	lane  *lane
+	bytes int64
+	parts []part
+}
+
+// lotOf returns what of a visit lies on a disk, nil where nothing does.
+func (v *directVisit) lotOf(l *lane) *lot {
+	for i := range v.lots {
+		if v.lots[i].lane == l {
+			return &v.lots[i]
+		}
+	}
+	return nil
 }
 
 // A part is a piece that may be in a queue.
@@ -60,6 +96,7 @@ type part struct {
 
 // A queue is that of one source, with the parts that are under way by number.
 type queue struct {
+	lane   *lane
 	source storage.QueuedSource
 	reads  storage.ReadQueue
 	// broken is what giving reads back failed with.
@@ -90,7 +127,7 @@ func NewDirect(p *plan.Plan, to DeviceMemory, stays [][]plan.Span, o Options) *D
 		unqueued:   p.Once && stays == nil && p.MovedBytes < cmp.Or(o.QueuesPay, queuesPay),
 		pieceBytes: cmp.Or(o.PieceBytes, pieceBytes), noWait: noWait,
 	}
-	d.bytes, d.loads = o.Read, o.Loads
+	d.bytes, d.loads, d.meter = o.Read, o.Loads, o.Meter
 	if stays != nil {
 		d.mostBytes = max(d.mostBytes, firstBytes)
 	}
@@ -113,8 +150,27 @@ func NewDirect(p *plan.Plan, to DeviceMemory, stays [][]plan.Span, o Options) *D
 		if brings {
 			d.add(v, stays[k], to.Fixed)
 		}
+		if v.lots == nil { // there is nothing to read of it
+			if d.lanes == nil {
+				d.laneOf(nil)
+			}
+			v.lots = []lot{{lane: d.lanes[0]}}
+		}
 	}
 	return d
+}
+
+// laneOf returns the lane of the disk that a source lies on.
+func (d *Direct) laneOf(source storage.Source) *lane {
+	disk := storage.DiskOf(source)
+	for _, l := range d.lanes {
+		if l.disk == disk {
+			return l
+		}
+	}
+	l := &lane{disk: disk}
+	d.lanes = append(d.lanes, l)
+	return l
 }
 
 // Brings reports whether the fetcher brings something for a group, which then has to be waited for.
@@ -124,23 +180,30 @@ func (d *Direct) Brings(k int) bool { return d.visits[k] != nil }
 func (d *Direct) add(v *directVisit, list []plan.Span, into []byte) {
 	v.bytes += plan.SpanBytes(list)
 	for _, piece := range pieces(list, into, d.pieceBytes, &v.visit) {
-		v.parts = append(v.parts, part{piece: piece, queue: d.queueOf(piece.request[0].Extent.Source)})
+		l := d.laneOf(piece.request[0].Extent.Source)
+		of := v.lotOf(l)
+		if of == nil {
+			v.lots = append(v.lots, lot{lane: l})
+			of = &v.lots[len(v.lots)-1]
+		}
+		of.bytes += piece.request[0].Extent.Bytes
+		of.parts = append(of.parts, part{piece: piece, queue: d.queueOf(l, piece.request[0].Extent.Source)})
 	}
 }
 
 // queueOf returns the queue of a source, nil where it has none.
-func (d *Direct) queueOf(source storage.Source) *queue {
+func (d *Direct) queueOf(l *lane, source storage.Source) *queue {
 	s, ok := source.(storage.QueuedSource)
 	if !ok || d.unqueued {
 		return nil
 	}
-	for _, q := range d.queues {
+	for _, q := range l.queues {
 		if q.source == s {
 			return q
 		}
 	}
-	q := &queue{source: s, free: make([]int, 0, queued)}
-	d.queues = append(d.queues, q)
+	q := &queue{lane: l, source: s, free: make([]int, 0, queued)}
+	l.queues = append(l.queues, q)
 	return q
 }
 
@@ -166,77 +229,93 @@ func (d *Direct) Begin() {
 		return
 	}
 	d.running = true
-	room := 0
-	for _, v := range d.order {
-		room += len(v.parts)
-	}
-	d.start(d.readers, room) // so that handing them a piece never waits
-	for _, q := range d.queues {
-		if q.reads == nil {
-			q.open()
+	d.start()
+	d.arrived, d.finished = 0, 0
+	for _, l := range d.lanes {
+		room := 0
+		for _, v := range d.order {
+			if of := v.lotOf(l); of != nil {
+				room += len(of.parts)
+			}
 		}
+		l.work = d.pool(d.readers, room) // so that handing them a piece never waits
+		for _, q := range l.queues {
+			if q.reads == nil {
+				q.open()
+			}
+		}
+		l.begun, l.at, l.underWay, l.batch, l.held = 0, 0, 0, 0, false
 	}
-	d.begun, d.at, d.arrived, d.finished, d.underWay, d.batch = 0, 0, 0, 0, 0, 0
 	d.broken = d.advance()
 }
 
 // advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is
-// free, a batch of them at once.
+// free, a batch of them at once of each disk.
 func (d *Direct) advance() error {
-	err := d.beginNext()
-	for _, q := range d.queues {
-		if q.reads != nil {
-			q.reads.Flush()
+	err := d.look()
+	for _, l := range d.lanes {
+		if err == nil {
+			err = d.beginNext(l)
+		}
+		for _, q := range l.queues {
+			if q.reads != nil {
+				q.reads.Flush()
+			}
 		}
 	}
 	return err
 }
 
-func (d *Direct) beginNext() error {
-	d.held = false
-	if err := d.look(); err != nil {
-		return err
-	}
-	room, open := d.mostBytes, d.few()
-	if d.starved() {
+// beginNext does that with one disk.
+func (d *Direct) beginNext(l *lane) error {
+	l.held = false
+	room, open := d.mostBytes, l.few()
+	if d.starved(l) {
 		room = soonBytes
 	}
-	for !d.once || d.begun < len(d.order) {
-		v := d.order[d.begun%len(d.order)]
-		if d.at == 0 {
-			if v.need(d.begun, len(d.order)) > d.finished {
-				return nil
-			}
-			if d.held = !open || d.underWay > 0 && v.bytes > room; d.held {
-				return nil
-			}
-			v.left.Store(1) // until all are begun
-			d.loads.stamp(&v.began)
+	for !d.once || l.begun < len(d.order) {
+		v := d.order[l.begun%len(d.order)]
+		of := v.lotOf(l)
+		if of == nil { // it lies elsewhere
+			l.begun++
+			continue
 		}
-		before := d.underWay
-		for ; d.at < len(v.parts); d.at++ {
-			p := &v.parts[d.at]
+		if l.at == 0 {
+			if v.need(l.begun, len(d.order)) > d.finished {
+				return nil
+			}
+			if l.held = !open || l.underWay > 0 && of.bytes > room; l.held {
+				return nil
+			}
+			if v.unbegun == 0 {
+				v.unbegun = len(v.lots)
+				v.left.Store(1) // until all are begun
+				d.loads.stamp(&v.began)
+			}
+		}
+		before := l.underWay
+		for ; l.at < len(of.parts); l.at++ {
+			p := &of.parts[l.at]
 			if q := p.queue; q != nil && q.reads != nil {
 				if len(q.free) == 0 {
-					d.held = true
+					l.held = true
 					return nil
 				}
 				if q.begin(p) {
 					v.fromQueue = true
-					d.underWay++
-					d.batch = d.underWay
+					d.ask(l)
 					continue
 				}
 			}
 			v.left.Add(1)
-			d.work <- p.piece
+			l.work <- p.piece
 		}
-		if d.underWay > before {
-			room -= v.bytes
+		if l.underWay > before {
+			room -= of.bytes
 		}
-		d.at = 0
-		d.begun++
-		if v.left.Add(-1) == 0 {
+		l.at = 0
+		l.begun++
+		if v.unbegun--; v.unbegun == 0 && v.left.Add(-1) == 0 {
 			d.loads.stamp(&v.ended)
 			v.visit.arrived <- struct{}{}
 		}
@@ -244,21 +323,44 @@ func (d *Direct) beginNext() error {
 	return nil
 }
 
+// ask notes that a read is under way in a queue.
+func (d *Direct) ask(l *lane) {
+	if l.underWay == 0 && d.meter != nil {
+		l.since, l.got = time.Now(), 0
+	}
+	l.underWay++
+	l.batch = l.underWay
+}
+
 // starved reports whether ops need the next visit while the disk does nothing. Where ops wait for the disk anyway,
 // large batches are better.
-func (d *Direct) starved() bool { return !d.diskBound && d.underWay == 0 && d.begun == d.arrived }
+func (d *Direct) starved(l *lane) bool {
+	return !d.diskBound && l.underWay == 0 && l.begun == d.arrived
+}
 
 // few reports whether so few reads of the last batch are left that the next may be begun.
-func (d *Direct) few() bool { return d.underWay <= min(d.batch/lowShare, mostLow) }
+func (l *lane) few() bool { return l.underWay <= min(l.batch/lowShare, mostLow) }
+
+// held reports whether what is next on a disk waits for reads that are under way.
+func (d *Direct) held() bool {
+	for _, l := range d.lanes {
+		if l.held {
+			return true
+		}
+	}
+	return false
+}
 
 // look notes the reads that have ended, without waiting for one.
 func (d *Direct) look() error {
-	for _, q := range d.queues {
-		for q.reads != nil && len(q.free) < queued {
-			if err := d.reap(d.noWait, q); errors.Is(err, context.Canceled) {
-				break
-			} else if err != nil {
-				return err
+	for _, l := range d.lanes {
+		for _, q := range l.queues {
+			for q.reads != nil && len(q.free) < queued {
+				if err := d.reap(d.noWait, q); errors.Is(err, context.Canceled) {
+					break
+				} else if err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -278,13 +380,20 @@ func (q *queue) begin(p *part) bool {
 
 // reap waits for a read of a queue to end. One that the queue could not make is made again, to know why.
 func (d *Direct) reap(ctx context.Context, q *queue) error {
+	var from time.Time
+	if d.meter != nil && ctx != d.noWait {
+		from = time.Now()
+	}
 	number, filled, err := q.reads.Wait(ctx)
 	if err != nil {
 		return err
 	}
-	p := q.parts[number]
+	p, l := q.parts[number], q.lane
 	q.free, p.pending = append(q.free, number), false
-	d.underWay--
+	l.underWay--
+	if d.meter != nil {
+		d.measure(l, from, p.request[0].Extent.Bytes)
+	}
 	d.loads.stamp(&p.visit.reaped)
 	if !filled {
 		return d.fill(p.piece)
@@ -293,36 +402,77 @@ func (d *Direct) reap(ctx context.Context, q *queue) error {
 	return nil
 }
 
+// measure notes what a disk gave where a read has ended that was waited for from a time on: it ended then, and not long
+// before.
+func (d *Direct) measure(l *lane, from time.Time, bytes int64) {
+	l.got += bytes
+	now := time.Now()
+	switch {
+	case !from.IsZero() && now.Sub(from) >= waited:
+		if !l.since.IsZero() {
+			d.meter.note(l.disk, l.got, now.Sub(l.since))
+		}
+		l.since, l.got = now, 0
+	case l.underWay == 0:
+		l.since = time.Time{}
+	}
+}
+
+// await waits for a read of a queue to end. Where there are several disks it may return before, once it has looked after
+// the others.
+func (d *Direct) await(ctx context.Context, q *queue) error {
+	if len(d.lanes) == 1 {
+		return d.reap(ctx, q)
+	}
+	_, err := d.glance(ctx, func(ctx context.Context) error { return d.reap(ctx, q) })
+	return err
+}
+
+// glance waits as it is told, for a moment, and looks after all disks where that was in vain.
+func (d *Direct) glance(ctx context.Context, wait func(context.Context) error) (ended bool, err error) {
+	short, done := context.WithTimeout(ctx, glance)
+	defer done()
+	if err := wait(short); err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		return true, err
+	}
+	return false, d.advance()
+}
+
 // Ready returns once group k of this pass is in its slot, or with why it will not be.
 func (d *Direct) Ready(ctx context.Context, k int) error {
 	if d.broken != nil {
 		return d.broken
 	}
 	v := d.visits[k]
-	for d.begun == d.arrived {
-		if err := d.step(ctx); err != nil {
-			return err
+	for i := range v.lots {
+		for v.lots[i].lane.begun <= d.arrived {
+			if err := d.step(ctx, v.lots[i].lane); err != nil {
+				return err
+			}
 		}
 	}
 	waited := false
-	for i := range v.parts {
-		for p := &v.parts[i]; p.pending; waited = true {
-			if err := d.reap(ctx, p.queue); err != nil {
-				return err
-			}
-			if d.held && d.few() {
-				if err := d.advance(); err != nil {
+	for i := range v.lots {
+		l := v.lots[i].lane
+		for j := range v.lots[i].parts {
+			for p := &v.lots[i].parts[j]; p.pending; waited = true {
+				if err := d.await(ctx, p.queue); err != nil {
 					return err
+				}
+				if l.held && l.few() {
+					if err := d.advance(); err != nil {
+						return err
+					}
 				}
 			}
 		}
 	}
-	if waited && d.held {
+	if waited && d.held() {
 		if err := d.advance(); err != nil {
 			return err
 		}
 	}
-	if err := d.wait(ctx, &v.visit); err != nil {
+	if err := d.arrival(ctx, &v.visit); err != nil {
 		return err
 	}
 	if v.fromQueue { // other pieces are looked after by who reads them
@@ -338,21 +488,37 @@ func (d *Direct) Ready(ctx context.Context, k int) error {
 	return nil
 }
 
-// retire begins to give the queues back, which takes tens of milliseconds.
-func (d *Direct) retire() {
-	for _, q := range d.queues {
-		if reads := q.reads; reads != nil {
-			q.reads, q.free = nil, q.free[:0]
-			d.retired.Go(func() { q.broken = reads.Close() })
+// arrival waits for what goroutines read of a visit, and looks after the queues of several disks meanwhile.
+func (d *Direct) arrival(ctx context.Context, v *visit) error {
+	if len(d.lanes) == 1 {
+		return d.wait(ctx, v)
+	}
+	for {
+		ended, err := d.glance(ctx, func(ctx context.Context) error { return d.wait(ctx, v) })
+		if ended || err != nil {
+			return err
 		}
 	}
 }
 
-// step waits for a read to end and begins what is next if it can. It is for a visit of which not all reads are begun.
-func (d *Direct) step(ctx context.Context) error {
-	for _, q := range d.queues {
-		if d.held && q.reads != nil && len(q.free) < queued {
-			if err := d.reap(ctx, q); err != nil {
+// retire begins to give the queues back, which takes tens of milliseconds.
+func (d *Direct) retire() {
+	for _, l := range d.lanes {
+		for _, q := range l.queues {
+			if reads := q.reads; reads != nil {
+				q.reads, q.free = nil, q.free[:0]
+				d.retired.Go(func() { q.broken = reads.Close() })
+			}
+		}
+	}
+}
+
+// step waits for a read of a disk to end and begins what is next if it can. It is for a visit of which not all reads are
+// begun.
+func (d *Direct) step(ctx context.Context, l *lane) error {
+	for _, q := range l.queues {
+		if l.held && q.reads != nil && len(q.free) < queued {
+			if err := d.await(ctx, q); err != nil {
 				return err
 			}
 			return d.advance()
@@ -363,7 +529,7 @@ func (d *Direct) step(ctx context.Context) error {
 
 // Tick begins what is next where that waited for reads and they have ended.
 func (d *Direct) Tick() {
-	if d.held && d.broken == nil {
+	if d.broken == nil && d.held() {
 		d.broken = d.advance()
 	}
 }
@@ -384,17 +550,20 @@ func (d *Direct) Reset() {
 	d.running = false
 	d.end()
 	d.retired.Wait()
-	for _, q := range d.queues {
-		for q.reads != nil && len(q.free) < queued {
-			number, _, err := q.reads.Wait(context.Background())
-			if err != nil {
-				break // closing waits, too
+	for _, l := range d.lanes {
+		for _, q := range l.queues {
+			for q.reads != nil && len(q.free) < queued {
+				number, _, err := q.reads.Wait(context.Background())
+				if err != nil {
+					break // closing waits, too
+				}
+				q.parts[number].pending = false
+				q.free = append(q.free, number)
 			}
-			q.parts[number].pending = false
-			q.free = append(q.free, number)
 		}
 	}
 	for _, v := range d.order {
+		v.unbegun = 0
 		v.forget()
 	}
 }
@@ -405,9 +574,11 @@ func (d *Direct) Close() error {
 	d.retire()
 	d.retired.Wait()
 	var errs []error
-	for _, q := range d.queues {
-		errs = append(errs, q.broken)
-		q.broken = nil
+	for _, l := range d.lanes {
+		for _, q := range l.queues {
+			errs = append(errs, q.broken)
+			q.broken = nil
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -79,6 +79,8 @@ type Options struct {
 	// Loads notes when groups were brought, nil where nobody wants to know. On a device with memory of its own the copies
 	// of one group are then waited for before those of the next are given to it.
 	Loads *Loads
+	// Meter notes how fast disks are read, nil where nobody wants to know.
+	Meter *Meter
 	// PieceBytes is how much a read of a Direct fetcher takes at most, QueuesPay how much has to be read for a single pass
 	// to have queues; 0 is what suits disks.
 	PieceBytes, QueuesPay int64

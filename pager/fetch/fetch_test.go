@@ -277,25 +277,26 @@ func TestSoon(t *testing.T) {
 		d := NewDirect(p, to, nil, Options{Readers: 1, Read: new(atomic.Int64), PieceBytes: 64 << 10})
 		d.mostBytes = 1 << 40
 		d.Begin()
+		l := d.lanes[0]
 		var asked int64
-		for _, v := range d.order[:d.begun] {
+		for _, v := range d.order[:l.begun] {
 			asked += v.bytes
 		}
-		if few := asked <= soonBytes; d.begun == 0 || few != (bound == "compute") {
+		if few := asked <= soonBytes; l.begun == 0 || few != (bound == "compute") {
 			t.Errorf("bound by %s: %d bytes are asked for at once", bound, asked)
 		}
-		before := d.begun
+		before := l.begun
 		if err := d.Ready(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		for i := 0; i < 1000 && d.underWay > 0; i++ {
+		for i := 0; i < 1000 && l.underWay > 0; i++ {
 			d.Tick()
-			if err := d.reap(t.Context(), d.queues[0]); err != nil {
+			if err := d.reap(t.Context(), l.queues[0]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if d.Tick(); bound == "compute" && d.begun <= before {
-			t.Errorf("%d visits are begun once the first is there, %d before", d.begun, before)
+		if d.Tick(); bound == "compute" && l.begun <= before {
+			t.Errorf("%d visits are begun once the first is there, %d before", l.begun, before)
 		}
 		if err := d.Close(); err != nil {
 			t.Error(err)

@@ -75,12 +75,12 @@ func (v *visit) unchanged() error {
 
 // A reader reads pieces with several goroutines.
 type reader struct {
-	work chan piece
-	// disk has room for as many reads as disks want at once, nil where all may read.
-	disk  chan struct{}
+	// disks are those that requests read from, in no order.
+	disks []readerDisk
 	idle  sync.WaitGroup
 	bytes *atomic.Int64
 	loads *Loads
+	meter *Meter
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 	// failed is closed with the first error in err.
@@ -89,22 +89,46 @@ type reader struct {
 	err    error
 }
 
-// start begins to read with n goroutines until the reader is stopped. room is how many pieces may wait for them.
-func (r *reader) start(n, room int) {
+// A readerDisk is a disk with the pieces that its goroutines read, and room for as many reads as it wants at once.
+type readerDisk struct {
+	disk storage.Disk
+	work chan piece
+	room chan struct{}
+}
+
+// on returns the disk of a piece.
+func (r *reader) on(p *piece) *readerDisk {
+	disk := storage.DiskOf(p.request[0].Extent.Source)
+	for i := range r.disks {
+		if r.disks[i].disk == disk {
+			return &r.disks[i]
+		}
+	}
+	return nil
+}
+
+// start makes the reader ready to read until it is stopped.
+func (r *reader) start() {
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
-	r.work, r.failed, r.once, r.err = make(chan piece, room), make(chan struct{}), new(sync.Once), nil
+	r.failed, r.once, r.err = make(chan struct{}), new(sync.Once), nil
+}
+
+// pool begins to read with n goroutines. room is how many pieces may wait for them.
+func (r *reader) pool(n, room int) chan piece {
+	work := make(chan piece, room)
 	for range n {
 		r.idle.Go(func() {
 			for {
 				select {
 				case <-r.ctx.Done():
 					return
-				case p := <-r.work:
+				case p := <-work:
 					r.read(p)
 				}
 			}
 		})
 	}
+	return work
 }
 
 // request hands out the reads of a visit; it reports whether all were taken before the reader was stopped.
@@ -112,7 +136,7 @@ func (r *reader) request(v *visit, list []piece) bool {
 	v.left.Store(int32(len(list)))
 	for _, p := range list {
 		select {
-		case r.work <- p:
+		case r.on(&p).work <- p:
 		case <-r.ctx.Done():
 			return false
 		}
@@ -127,10 +151,10 @@ func (r *reader) read(p piece) {
 			r.fail(&Error{p.visit.path, panicked.By(v)})
 		}
 	}()
-	if r.disk != nil && !p.visit.held {
+	if on := r.on(&p); on != nil && !p.visit.held {
 		select {
-		case r.disk <- struct{}{}:
-			defer func() { <-r.disk }()
+		case on.room <- struct{}{}:
+			defer func() { <-on.room }()
 		case <-r.ctx.Done():
 			return
 		}
@@ -152,7 +176,10 @@ func (r *reader) read(p piece) {
 
 // fill reads one piece.
 func (r *reader) fill(p piece) error {
-	if err := storage.Read(r.ctx, 1, p.request...); err != nil {
+	ended := r.meter.Reading(p.request[0].Extent, p.request[0].Extent.StoredBytes())
+	err := storage.Read(r.ctx, 1, p.request...)
+	ended(err == nil)
+	if err != nil {
 		if changed := p.visit.unchanged(); changed != nil {
 			err = fmt.Errorf("%w: %w", changed, err)
 		}

@@ -3,10 +3,12 @@ package fetch
 import (
 	"context"
 	goruntime "runtime"
+	"slices"
 	"time"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 )
 
 // A Staged fetcher brings groups to a device that files cannot be read into: through host memory, over a stream of its
@@ -26,6 +28,17 @@ type Staged struct {
 	free              chan device.Event
 	// read has each visit whose bytes are in host memory.
 	read chan fed
+	// underWay has the visits whose reads were asked for, in order, where there are several disks; on says for each disk
+	// when the last visit is there that reads from it.
+	underWay chan feeding
+	on       map[storage.Disk]chan struct{}
+}
+
+// A feeding is a visit whose bytes are on their way to host memory.
+type feeding struct {
+	fed
+	reads bool
+	there chan struct{}
 }
 
 // A StagedGroup is a paged group and where its bytes are in host memory, on their way to the device.
@@ -63,6 +76,8 @@ type stagedVisit struct {
 	slots [plan.StagingSlots][]piece
 	// copies are those that take the group's parts to its slot.
 	copies []slotCopy
+	// disks are those that it is read from.
+	disks []storage.Disk
 }
 
 // A slotCopy is a copy to the ring: of bytes where sources lie in memory, else of those at an offset in host memory.
@@ -119,7 +134,7 @@ func NewStaged(
 	dev device.Device, compute device.Stream, ring device.Memory, groups []StagedGroup, o Options,
 ) (_ *Staged, err error) {
 	s := &Staged{readers: o.Readers, copiers: o.Copiers, compute: compute, ring: ring}
-	s.bytes, s.loads = o.Read, o.Loads
+	s.bytes, s.loads, s.meter = o.Read, o.Loads, o.Meter
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
@@ -134,6 +149,13 @@ func NewStaged(
 		default:
 			for i, into := range v.Slots {
 				v.slots[i] = pieces(v.Group.Spans, into, pieceBytes, &v.visit)
+			}
+		}
+		if v.InPlace == nil {
+			for e := range extents(v.Group.Spans) {
+				if disk := storage.DiskOf(e.Source); !slices.Contains(v.disks, disk) {
+					v.disks = append(v.disks, disk)
+				}
 			}
 		}
 		s.order = append(s.order, v)
@@ -162,18 +184,30 @@ func (s *Staged) Begin() {
 		most = goruntime.GOMAXPROCS(0)
 	}
 	most = max(most, s.readers)
-	s.disk = make(chan struct{}, s.readers)
-	s.start(most, most)
+	s.start()
+	s.disks = s.disks[:0]
+	for _, v := range s.order {
+		for _, disk := range v.disks {
+			if !slices.ContainsFunc(s.disks, func(d readerDisk) bool { return d.disk == disk }) {
+				s.disks = append(s.disks, readerDisk{disk, s.pool(most, most), make(chan struct{}, s.readers)})
+			}
+		}
+	}
 	s.idle.Go(s.feed)
+	if len(s.disks) > 1 {
+		s.underWay, s.on = make(chan feeding, len(s.disks)), make(map[storage.Disk]chan struct{})
+		s.idle.Go(s.handOver)
+	}
 	s.idle.Go(s.copy)
 }
 
 // feed brings the bytes of one visit after the other into host memory, pass after pass, as far ahead as there is room.
+// Visits that lie on different disks are on their way at once.
 func (s *Staged) feed() {
 	slot := 0
 	for n := 0; ; n++ {
 		v := s.order[n%len(s.order)]
-		if !s.take(v) {
+		if !s.idles(v) || !s.take(v) {
 			return
 		}
 		list, from := v.pieces, v.Copy
@@ -196,32 +230,90 @@ func (s *Staged) feed() {
 			list, from = v.slots[slot], v.Slots[slot]
 			slot = (slot + 1) % plan.StagingSlots
 		}
-		var began, ended time.Time
-		if len(list) > 0 {
-			s.loads.stamp(&began)
+		f := feeding{fed: fed{stagedVisit: v, from: from}, reads: len(list) > 0}
+		if f.reads {
+			s.loads.stamp(&f.began)
 			v.visit.held = Copiers(s.readers, s.copiers, extents(v.Group.Spans)) > s.readers
 			if !s.request(&v.visit, list) {
 				return
 			}
+		}
+		if len(s.disks) <= 1 {
 			// The next visit's reads begin when this one's are under way to their end: the host memory of a visit is
 			// handed on in order.
-			select {
-			case <-v.visit.arrived:
-			case <-s.failed:
-				return
-			case <-s.ctx.Done():
+			if !s.hand(f) {
 				return
 			}
-			s.loads.stamp(&ended)
-			if v.Held != nil {
-				*v.Held = true
-			}
+			continue
+		}
+		f.there = make(chan struct{})
+		for _, disk := range v.disks {
+			s.on[disk] = f.there
 		}
 		select {
-		case s.read <- fed{v, from, began, ended}:
+		case s.underWay <- f:
 		case <-s.ctx.Done():
 			return
 		}
+	}
+}
+
+// idles waits until nothing is under way from the disks that a visit is read from, as far as it matters, and reports
+// whether that is so.
+func (s *Staged) idles(v *stagedVisit) bool {
+	if len(s.disks) <= 1 {
+		return true
+	}
+	for _, disk := range v.disks {
+		if there := s.on[disk]; there != nil {
+			select {
+			case <-there:
+			case <-s.ctx.Done():
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// handOver hands on the visits that are under way, in order.
+func (s *Staged) handOver() {
+	for {
+		select {
+		case f := <-s.underWay:
+			if !s.hand(f) {
+				return
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// hand hands on a visit once it is there, to be copied, and reports whether it could.
+func (s *Staged) hand(f feeding) bool {
+	v := f.stagedVisit
+	if f.reads {
+		select {
+		case <-v.visit.arrived:
+		case <-s.failed:
+			return false
+		case <-s.ctx.Done():
+			return false
+		}
+		s.loads.stamp(&f.ended)
+		if v.Held != nil {
+			*v.Held = true
+		}
+	}
+	if f.there != nil {
+		close(f.there)
+	}
+	select {
+	case s.read <- f.fed:
+		return true
+	case <-s.ctx.Done():
+		return false
 	}
 }
 

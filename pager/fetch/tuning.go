@@ -1,5 +1,7 @@
 package fetch
 
+import "time"
+
 // What keeps disks busy, and why. All of these were found by timing whole models (benchmarks/PAGING.md) on virtual
 // machines with an NVMe disk; none changes what is read or the order of passes, only when reads are asked for.
 const (
@@ -32,4 +34,10 @@ const (
 	// soonBytes are asked for first where ops would wait for a whole batch although they take longer than the disk: the
 	// disk has nothing to do and the next group is needed now.
 	soonBytes = 1 << 20
+
+	// glance is how long one disk is waited for before others are looked after, where there are several.
+	glance = 2 * time.Millisecond
+
+	// waited is how long a wait for the last read of a batch takes at least where that ended then, and not before.
+	waited = 100 * time.Microsecond
 )

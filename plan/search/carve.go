@@ -13,7 +13,7 @@ import (
 // one is few pieces, and what is paged of it are pieces as large as the ring takes, since each costs a launch. It
 // returns nil where it is not.
 func (d *draft) carved(p *plan.Plan) *plan.Plan {
-	if p == nil || p.MovedBytes == 0 || p.SwapBytes > 0 || d.o.Slots > 0 {
+	if p == nil || len(p.Disks) > 0 || p.MovedBytes == 0 || p.SwapBytes > 0 || d.o.Slots > 0 {
 		return nil
 	}
 	var computed, moved float64

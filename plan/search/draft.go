@@ -64,6 +64,7 @@ func newDraft(l *graph.Lowered, groups []plan.Group, o Options, seconds []float6
 	g := d.l.Graph
 	d.base = plan.Plan{
 		Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Once: o.Once, Groups: groups,
+		Disks: o.disks,
 	}
 	d.base.ActivationBytes = placeActivations(&d.base)
 	placeCaches(&d.base)
@@ -263,7 +264,7 @@ func (d *draft) with(parts []plan.Part) *draft {
 // lay lays out a group in its slot.
 func (d *draft) lay(group *plan.Group) {
 	g, r := d.l.Graph, d.o.Rates
-	group.SlotBytes, group.LoadSeconds, group.Spans = 0, 0, nil
+	group.SlotBytes, group.LoadSeconds, group.DiskSeconds, group.Spans = 0, 0, nil, nil
 	if len(group.Parts) == 0 {
 		return
 	}
@@ -274,7 +275,7 @@ func (d *draft) lay(group *plan.Group) {
 		}
 		// What is read between parts takes room in the slot, so a small group has small gaps.
 		group.Spans, group.SlotBytes = spans(g, group.Parts, min(maxGapBytes, wanted/8))
-		group.LoadSeconds = diskSeconds(r, group)
+		group.LoadSeconds, group.DiskSeconds = reading(r, d.o.disks, group.Spans)
 		return
 	}
 	group.Spans, group.SlotBytes = staged(g, group.Parts, d.o.Target.AlignBytes)

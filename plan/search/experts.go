@@ -264,7 +264,7 @@ func (d *draft) route(x *lent, _ float64) {
 	r.Hits = (r.Hits*r.Needs + hits*needs) / max(r.Needs+needs, 1e-9)
 	r.Needs += needs
 	r.Known = r.Known && known
-	each := d.o.Rates.Reading(x.meanBytes, 1)
+	each := d.lentSeconds(x)
 	r.ReadSeconds += reads * each
 	r.MostReadSeconds += most * each
 }

@@ -1,6 +1,8 @@
 package search
 
 import (
+	"slices"
+
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/plan"
 )
@@ -13,6 +15,7 @@ func stagesOf(p *plan.Plan, r cost.Rates) []stage {
 		list[i] = stage{
 			paged: group.Paged() && !group.OnHost, after: group.After,
 			load: group.LoadSeconds, compute: group.Seconds * float64(p.Instances),
+			disks: group.DiskSeconds,
 		}
 		if list[i].paged {
 			list[i].copy(cachedSeconds(r, p.Target, group))
@@ -23,6 +26,13 @@ func stagesOf(p *plan.Plan, r cost.Rates) []stage {
 
 // copy says that so much of the load is copied out of the host's memory, by the processors that the ops wait for.
 func (s *stage) copy(seconds float64) {
+	if s.disks != nil && s.load > 0 {
+		left := max(s.load-seconds, 0) / s.load
+		s.disks = slices.Clone(s.disks)
+		for k := range s.disks {
+			s.disks[k] *= left
+		}
+	}
 	s.load = max(s.load-seconds, 0)
 	s.compute += seconds
 }
@@ -68,18 +78,20 @@ func forecastHost(p *plan.Plan, r cost.Rates) {
 func forecast(p *plan.Plan, r cost.Rates) {
 	f := plan.Forecast{Bound: "compute", Measured: r.Measured}
 	fromDisk, copied := false, 0.0
+	var load lanes
 	for i := range p.Groups {
 		group := &p.Groups[i]
 		f.ComputeSeconds += group.Seconds * float64(p.Instances)
 		f.SwapSeconds += group.SwapSeconds * float64(p.Instances)
 		f.AgainSeconds += group.AgainSeconds * float64(p.Instances)
 		if group.Paged() && !group.OnHost {
-			f.LoadSeconds += group.LoadSeconds
+			load.add(group.LoadSeconds, group.DiskSeconds)
 			copied += cachedSeconds(r, p.Target, group)
 			fromDisk = fromDisk || !group.Decoded && (p.Target.Direct || !group.Copied)
 		}
 	}
 	slower := farShare(p.Target, p.RingBytes)
+	f.LoadSeconds = load.most()
 	f.LoadSeconds = copied + (f.LoadSeconds-copied)*(1+slower)
 	sim := simulation{fitful: p.Target.Direct, slower: slower}
 	f.Seconds, f.StallSeconds = sim.run(stagesOf(p, r))

@@ -5,6 +5,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/slots"
+	"github.com/optimem/optimem/storage"
 )
 
 // Options say what to plan for.
@@ -54,6 +55,8 @@ type Options struct {
 	// Stop is asked now and then while a plan is looked for, and [Plan] ends with an error of it. Nil never does.
 	Stop func() error
 
+	// disks are those that weights lie on, where these are several.
+	disks []storage.Disk
 	// asGiven says that groups are not to be merged.
 	asGiven bool
 	// lending says which ops experts are lent to, and the slots; nil is none.

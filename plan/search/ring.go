@@ -162,6 +162,8 @@ type stage struct {
 	paged         bool
 	after         int
 	load, compute float64
+	// disks are the parts of the load by disk, where there are several: each follows the one before on its disk.
+	disks []float64
 	// stall is how long the group waited for its load in the last pass, idle how long the load before that waited for its
 	// slot.
 	stall, idle float64
@@ -183,6 +185,8 @@ type simulation struct {
 	slower float64
 	// done is when each visit was, asked how long its load and those before it take.
 	done, asked []float64
+	// loaded is when each disk was done, where there are several.
+	loaded []float64
 }
 
 // run returns what a pass takes in the steady state: an exact recurrence over two resources. Loads follow one another,
@@ -190,7 +194,7 @@ type simulation struct {
 // the time that compute waited.
 func (m *simulation) run(all []stage) (pass, stalls float64) {
 	const most = 8
-	m.done, m.asked = m.done[:0], m.asked[:0]
+	m.done, m.asked, m.loaded = m.done[:0], m.asked[:0], m.loaded[:0]
 	var loaded, computed, asked float64
 	for range most {
 		begin, before := computed, pass
@@ -201,14 +205,21 @@ func (m *simulation) run(all []stage) (pass, stalls float64) {
 				computed += s.compute
 				continue
 			}
-			start := loaded
-			if k := len(m.done) - s.after; s.after > 0 && k >= 0 && m.done[k] > start {
-				start = m.done[k]
+			free := 0.0
+			if k := len(m.done) - s.after; s.after > 0 && k >= 0 {
+				free = m.done[k]
 			}
-			s.idle, s.stall = start-loaded, 0
+			s.stall = 0
 			load := s.load * (1 + m.slower)
-			loaded = start + load
-			there := loaded
+			var there float64
+			if s.disks != nil {
+				there, s.idle = m.fromDisks(s.disks, free)
+			} else {
+				start := max(loaded, free)
+				s.idle = start - loaded
+				loaded = start + load
+				there = loaded
+			}
 			if m.fitful {
 				asked += load
 				m.asked = append(m.asked, asked)
@@ -227,6 +238,25 @@ func (m *simulation) run(all []stage) (pass, stalls float64) {
 		}
 	}
 	return pass, stalls
+}
+
+// fromDisks returns when a load is there of which each disk brings a part as soon as its slot is free, and how long the
+// last disk waited for that.
+func (m *simulation) fromDisks(parts []float64, free float64) (there, idle float64) {
+	for len(m.loaded) < len(parts) {
+		m.loaded = append(m.loaded, 0)
+	}
+	for k, load := range parts {
+		if load == 0 {
+			continue
+		}
+		start := max(m.loaded[k], free)
+		if end := start + load*(1+m.slower); end > there {
+			there, idle = end, start-m.loaded[k]
+		}
+		m.loaded[k] = start + load*(1+m.slower)
+	}
+	return there, idle
 }
 
 // late returns by how much a load may be late: all are on their way that were asked for and are not in use.

@@ -22,19 +22,20 @@ func (d *draft) bestRing(mostBytes int64) *plan.Plan {
 		bytes   int64
 	}
 	var list []tried
-	best, bound, computed, doubt := math.Inf(1), 0.0, 0.0, 0.0
+	best, computed, doubt := math.Inf(1), 0.0, 0.0
 	if d.o.Target.Direct {
 		doubt = cost.DiskDoubt
 	}
 	var total int64
+	var loads lanes
 	for i := range d.stages {
 		computed += d.stages[i].compute
 		if d.stages[i].paged {
-			bound += d.stages[i].load * (1 + doubt)
+			loads.add(d.stages[i].load, d.stages[i].disks)
 			total += d.groups[i].SlotBytes
 		}
 	}
-	bound = max(bound, computed)
+	bound := max(loads.most()*(1+doubt), computed)
 	try := func(uses []layout) {
 		for _, use := range uses {
 			use.bytes = min(use.bytes, mostBytes, total)
@@ -108,13 +109,14 @@ func (d *draft) prepare(keep []bool) {
 			group := &d.groups[i]
 			d.shares[i] = share{
 				compute: group.Seconds * float64(d.o.Instances), load: group.LoadSeconds, disk: group.LoadSeconds,
-				slot: group.SlotBytes, copied: cachedSeconds(d.o.Rates, d.o.Target, group),
+				disks: group.DiskSeconds, slot: group.SlotBytes, copied: cachedSeconds(d.o.Rates, d.o.Target, group),
 			}
 			if d.pauses != nil {
 				d.shares[i].compute += d.pauses[i]
 			}
 			if len(group.Parts) > 0 && !d.o.Target.Direct {
-				d.shares[i].disk = max(group.LoadSeconds, diskSeconds(d.o.Rates, group))
+				disk, _ := reading(d.o.Rates, d.o.disks, group.Spans)
+				d.shares[i].disk = max(group.LoadSeconds, disk)
 				d.shares[i].staged = plan.SpanBytes(group.Spans)
 			}
 		}
@@ -124,7 +126,7 @@ func (d *draft) prepare(keep []bool) {
 	for i := range d.shares {
 		s := &d.shares[i]
 		paged := s.slot > 0 && (keep == nil || !keep[i])
-		d.stages = append(d.stages, stage{compute: s.compute, paged: paged, load: s.load})
+		d.stages = append(d.stages, stage{compute: s.compute, paged: paged, load: s.load, disks: s.disks})
 		if paged {
 			d.stages[i].copy(s.copied)
 			d.paged = append(d.paged, i)
@@ -137,6 +139,7 @@ func (d *draft) prepare(keep []bool) {
 	}
 	fromDisk := 1 - max(float64(room), 0)/float64(total) // the part of the groups of which host memory has no copy
 	for _, i := range d.paged {
+		d.stages[i].disks = nil
 		d.stages[i].load += fromDisk * (d.shares[i].disk - d.shares[i].load)
 	}
 }
@@ -145,7 +148,9 @@ func (d *draft) prepare(keep []bool) {
 // what of it is copied out of the page cache, its slot and its bytes in host memory.
 type share struct {
 	compute, load, disk, copied float64
-	slot, staged                int64
+	// disks are the parts of the load by disk, where there are several.
+	disks        []float64
+	slot, staged int64
 }
 
 // try returns what a pass takes with a layout where loads take longer by the share of doubt, and how large the ring is.

@@ -76,7 +76,7 @@ func find(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
 			panic(v)
 		}
 	}()
-	o = o.filled()
+	o = o.filled().onDisks(l.Graph)
 	o.ask()
 	if o.Instances > 1 && len(l.Graph.Updates) > 0 {
 		return nil, fmt.Errorf("a program that changes buffers takes its inputs one after the other, not %d at once", o.Instances)
@@ -186,7 +186,12 @@ func check(g *graph.Graph) error {
 
 // gainsEarly reports whether a first pass gains by computing while the weights that stay come.
 func gainsEarly(p *plan.Plan, r cost.Rates) bool {
-	plain, stored, _ := packedBytes(p.Fixed.Spans)
-	load := float64(plain+stored) / r.DiskBytes
+	load := 0.0
+	if p.Disks == nil {
+		plain, stored, _ := packedBytes(p.Fixed.Spans)
+		load = float64(plain+stored) / r.DiskBytes
+	} else {
+		load, _ = reading(r, p.Disks, p.Fixed.Spans)
+	}
 	return min(load, p.Forecast.ComputeSeconds) > cost.QueueCloseSeconds
 }

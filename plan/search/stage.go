@@ -78,7 +78,10 @@ func keepCopies(p *plan.Plan, o Options) {
 			keepCopy(group, p)
 			continue
 		}
-		group.LoadSeconds = max(group.LoadSeconds, diskSeconds(o.Rates, group))
+		load, each := reading(o.Rates, o.disks, group.Spans)
+		if load > group.LoadSeconds { // as fast as the disks give
+			group.LoadSeconds, group.DiskSeconds = load, each
+		}
 	}
 }
 
@@ -88,11 +91,6 @@ func keepCopy(g *plan.Group, p *plan.Plan) {
 		g.Copied, g.CopyOffset = true, p.HostCopyBytes
 		p.HostCopyBytes += plan.SpanBytes(g.Spans)
 	}
-}
-
-// diskSeconds returns what the reads of a group take.
-func diskSeconds(r cost.Rates, g *plan.Group) float64 {
-	return readSeconds(r, g.Spans)
 }
 
 // readSeconds returns what reads take.

@@ -145,6 +145,7 @@ func (s *storing) try(keep []bool, used int64) {
 	for i, store := range s.trial {
 		if store {
 			s.d.stages[i].compute, s.d.stages[i].load = s.d.shares[i].compute, s.decode[i]
+			s.d.stages[i].disks = nil
 			s.d.stages[i].copy(cost.CopiedShare * s.decode[i])
 		}
 	}
@@ -172,7 +173,7 @@ func storedOf(group *plan.Group) (list []plan.Stored) {
 // decodeOf says what the load of a group takes whose slot is filled from blocks that stay, where it has one.
 func decodeOf(group *plan.Group, r cost.Rates) {
 	if group.Decoded = group.Decoded && group.Paged(); group.Decoded {
-		group.LoadSeconds = r.Decoding(plan.SpanBytes(group.Spans))
+		group.LoadSeconds, group.DiskSeconds = r.Decoding(plan.SpanBytes(group.Spans)), nil
 	}
 }
 

@@ -15,6 +15,7 @@ var (
 	_ storage.KeepingSource = (*Source)(nil)
 	_ storage.CachedSource  = (*Source)(nil)
 	_ storage.Guarded       = (*Source)(nil)
+	_ storage.PlacedSource  = (*Source)(nil)
 )
 
 // readBytes are read from the file at once, or one block where that takes more.
@@ -57,6 +58,9 @@ func (s *Source) take(ctx context.Context) (*buffer, error) {
 		return nil, ctx.Err()
 	}
 }
+
+// Disk implements [storage.PlacedSource]: the packed file's.
+func (s *Source) Disk() storage.Disk { return storage.DiskOf(s.raw) }
 
 // ReadAt implements [storage.Source].
 func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
