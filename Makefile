@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo ptxas gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo ptxas cubins gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -46,6 +46,12 @@ sim-zoo:
 # Every kernel assembled for the GPUs that are sold: none takes more of each thread's own memory than cuda/kernels/ptxas.txt lists.
 ptxas:
 	.ci/run ptxas
+
+# The kernels assembled for three capabilities, which a release of Linux carries beside the program if they are there: no GPU's
+# driver then has to compile them. Needs ptxas, which .ci/ptxas downloads.
+cubins:
+	rm -rf dist/cubins
+	for capability in 75 80 90; do OPTIMEM_PTXAS=$$(.ci/ptxas) go run ./cuda/kernels/_ptxas -only $$capability -cubins dist/cubins || exit 1; done
 
 # A folder that checks and measures on a machine with a GPU and no Go: benchmarks/gpu/README.md.
 gpu-kit:

@@ -28,10 +28,16 @@ var floatBlocks = []blocking{
 
 // tensorBlocks are those of kernels/product.h.
 var tensorBlocks = []blocking{
-	{"_128", 128, 128, 256, 1},
+	{"_128", 128, 128, 128, 1},
 	{"_64", 64, 64, 128, 0.6},
 	{"_32", 32, 128, 128, 0.5},
 }
+
+// onlySixteens is the suffix of tensorBlocks that only take factors that lie in sixteens of bytes; anyhowBlocks and, where weights are
+// widened, anyhowWeightBlocks take the others.
+const onlySixteens = "_128"
+
+var anyhowBlocks, anyhowWeightBlocks = tensorBlocks[1], tensorBlocks[2]
 
 // weightBlocks are those of kernels/tensor_weights.cu.
 var weightBlocks = []blocking{tensorBlocks[0], tensorBlocks[2]}
@@ -109,7 +115,13 @@ func divideColumns(list []blocking, count, m, n, k int64, a graph.Attrs) divisio
 		way = divideAlone
 	}
 	d := way(list, count, m, int64(rewrite.WholeColumns(a, int(n))), k)
-	d.blocks = count * ceilDiv(m, d.rows) * ceilDiv(n, d.columns) * d.parts
+	return d.with(d.blocking, count, m, n)
+}
+
+// with divides by other blocks, which sum up in the same order.
+func (d division) with(b blocking, count, m, n int64) division {
+	d.blocking = b
+	d.blocks = count * ceilDiv(m, b.rows) * ceilDiv(n, b.columns) * d.parts
 	return d
 }
 

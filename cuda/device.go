@@ -24,6 +24,10 @@ type Options struct {
 	// that the kernels here compute. By cuBLASLt the last bits of a linear that is cut by rows can be others than those of
 	// the whole one.
 	CUBLASLt string
+	// Cache is a folder with kernels that were assembled before, which then need not be compiled: those of a release, and those
+	// that drivers compiled, which are added if the folder can be written. Files that are damaged, or of other kernels,
+	// GPUs or drivers, are as if they were not there. "" is none: the driver compiles, and may have a cache of its own.
+	Cache string
 }
 
 // An UnavailableError says why there is no GPU to compute on.
@@ -63,11 +67,12 @@ type Device struct {
 	info       Info
 	ctx        driver.Context
 	blas       *cublaslt.Handle
-	blasFrom   int64      // the multiplications from which a product is cuBLASLt's
-	loading    sync.Mutex // held while a module is compiled, so that no two streams do so for one family
+	blasFrom   int64 // the multiplications from which a product is cuBLASLt's
 	mu         sync.Mutex
 	functions  map[string]driver.Function
-	modules    map[string]driver.Module
+	modules    map[string]*loading // of families
+	cache      string              // where assembled kernels are found and kept, "" for nowhere
+	release    int                 // of CUDA, that the driver is of
 	used, peak int64
 	pinned     int64
 	lost       error
@@ -101,10 +106,13 @@ func New(opts Options) (*Device, error) {
 	}
 	d := &Device{
 		lib: lib, id: id, info: info, name: fmt.Sprintf("cuda:%d", opts.Ordinal),
-		functions: make(map[string]driver.Function), modules: make(map[string]driver.Module), enough: enoughThreads, far: leastFar,
+		functions: make(map[string]driver.Function), modules: make(map[string]*loading), cache: opts.Cache, enough: enoughThreads, far: leastFar,
 	}
 	if d.ctx, err = lib.RetainPrimary(id); err != nil {
 		return nil, unavailable(err)
+	}
+	if d.release, err = lib.Version(); err != nil {
+		return nil, errors.Join(unavailable(err), d.Close())
 	}
 	if err := d.try(opts); err != nil {
 		return nil, errors.Join(unavailable(err), d.Close())
@@ -155,6 +163,9 @@ func unavailable(err error) error {
 	case driver.UnsupportedPTX:
 		reason = fmt.Sprintf("the driver is too old for the kernels: it must be of CUDA %s or later (on Linux %s or later)",
 			kernels.DriverRelease, kernels.DriverLinux)
+	case driver.NoCompiler:
+		reason = "the driver's compiler is not there (on Linux libnvidia-ptxjitcompiler.so.1, which containers need besides libcuda.so.1) and the " +
+			"kernels are not assembled for this GPU: a folder that has them is named by OPTIMEM_CUDA_CACHE"
 	case driver.NotPermitted, driver.OperatingSystem:
 		reason = "the process may not use the GPU"
 	case driver.DriverMismatch:
@@ -270,22 +281,9 @@ func (d *Device) function(name string) (driver.Function, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.loading.Lock()
-	defer d.loading.Unlock()
-	d.mu.Lock()
-	m, loaded := d.modules[family]
-	d.mu.Unlock()
-	if !loaded {
-		image, err := kernels.Image(family, d.info.Capability)
-		if err != nil {
-			return 0, err
-		}
-		if m, err = d.lib.LoadModule(image); d.failed(err) != nil {
-			return 0, fmt.Errorf("kernels of %s: %w", family, d.failed(err))
-		}
-		d.mu.Lock()
-		d.modules[family] = m
-		d.mu.Unlock()
+	m, err := d.family(family)
+	if err != nil {
+		return 0, err
 	}
 	if f, err = d.lib.Function(m, name); d.failed(err) != nil {
 		return 0, fmt.Errorf("kernel %s: %w", name, d.failed(err))

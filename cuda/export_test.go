@@ -19,6 +19,19 @@ func OnHost(t sysmem.Topology, took func(node int)) (undo func()) {
 	return func() { topology, near = host, before }
 }
 
+// DropOldest is dropOldest.
+var DropOldest = dropOldest
+
+// LoadKernel loads a kernel.
+func (d *Device) LoadKernel(name string) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	_, err := d.function(name)
+	return err
+}
+
 // LoadKernels loads every kernel, for which the driver compiles each family of them.
 func (d *Device) LoadKernels() error {
 	if err := d.enter(); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // convBlocks are those of kernels/convolve.h: pixels × channels.
 var convBlocks = []blocking{
-	{"_128", 128, 128, 256, 1},
+	{"_128", 128, 128, 128, 1},
 	{"_64", 64, 64, 128, 0.6},
 	{"_32", 128, 32, 128, 0.4},
 }

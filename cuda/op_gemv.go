@@ -131,6 +131,9 @@ func (l *launch) widening(m int64) error {
 		left, right = lie(x, int(step(x)), rows, false), lieInFours(w)
 	}
 	d := divideColumns(wideningBlocks(in, l.attrs), 1, m, n, k, l.attrs)
+	if !exact && d.suffix == onlySixteens && left == anyhow {
+		d = d.with(anyhowWeightBlocks, 1, m, n)
+	}
 	c := l.call("om_weights_" + name + d.suffix).write(out)
 	var parts span
 	if d.parts > 1 {

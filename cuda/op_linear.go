@@ -168,19 +168,21 @@ type productFamily struct {
 	blocks    []blocking
 	// lie says how the lines of a factor lie, the right one or the left.
 	lie func(o operand, step int, lines tensor.Layout, right bool) int32
+	// sixteens says that the largest blocks only take factors that lie in sixteens of bytes.
+	sixteens bool
 }
 
 // productFamilyOf returns the kernels for products of a dtype in a precision.
 func productFamilyOf(d tensor.DType, precision string) productFamily {
 	switch {
 	case d == tensor.Float32 && precision == "bf16":
-		return productFamily{"om_tensor_narrow", "om_product_sum_f32", tensorBlocks, lieInBytes}
+		return productFamily{"om_tensor_narrow", "om_product_sum_f32", tensorBlocks, lieInBytes, true}
 	case d == tensor.Float32 && precision == "tf32":
-		return productFamily{"om_tensor_tf32", "om_product_sum_f32", tensorBlocks, lieInBytes}
+		return productFamily{"om_tensor_tf32", "om_product_sum_f32", tensorBlocks, lieInBytes, true}
 	case d == tensor.Float32:
-		return productFamily{"om_product_f32", "om_product_sum_f32", floatBlocks, lie}
+		return productFamily{"om_product_f32", "om_product_sum_f32", floatBlocks, lie, false}
 	case isHalf(d):
-		return productFamily{"om_tensor_" + suffix(d), "om_tensor_sum_" + suffix(d), tensorBlocks, lieInBytes}
+		return productFamily{"om_tensor_" + suffix(d), "om_tensor_sum_" + suffix(d), tensorBlocks, lieInBytes, true}
 	}
 	return productFamily{}
 }
@@ -203,6 +205,10 @@ func (l *launch) blockProduct(p product, f productFamily) error {
 	out := l.out[0]
 	count := out.size() / (p.m * p.n)
 	d := divideColumns(f.blocks, count, p.m, p.n, p.k, l.attrs)
+	left, right := f.lie(p.left, p.leftStep, p.rows, false), f.lie(p.right, p.rightStep, p.columns(), true)
+	if f.sixteens && d.suffix == onlySixteens && (left == anyhow || right == anyhow) {
+		d = d.with(anyhowBlocks, count, p.m, p.n)
+	}
 	c := l.call(f.name + d.suffix).write(out)
 	if d.parts > 1 {
 		c.scratch(l.work.slice(0, d.partsBytes(out.size())))
@@ -212,7 +218,7 @@ func (l *launch) blockProduct(p product, f productFamily) error {
 	c.read(p.left).layout(p.rows).i64(int64(p.leftStep))
 	c.read(p.right).layout(p.batches).i64(int64(p.line)).i64(int64(p.rightStep))
 	c.productEnding(l, p).i64(p.m).i64(p.n).i64(p.k).i64(count).i64(d.part)
-	c.i32(f.lie(p.left, p.leftStep, p.rows, false)).i32(f.lie(p.right, p.rightStep, p.columns(), true))
+	c.i32(left).i32(right)
 	c.i32(int32(flag(p.n%4 == 0 && out.address%16 == 0)))
 	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, 0); err != nil || d.parts < 2 {
 		return err

@@ -26,7 +26,7 @@ func (d *Device) Rest() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.away, d.ctx, d.blas = true, 0, nil
-	d.functions, d.modules = make(map[string]driver.Function), make(map[string]driver.Module)
+	d.functions, d.modules = make(map[string]driver.Function), make(map[string]*loading)
 	return err
 }
 
@@ -77,8 +77,10 @@ func (d *Device) unload() error {
 	if d.blas != nil {
 		errs = append(errs, d.blas.Close())
 	}
-	for _, m := range d.modules {
-		errs = append(errs, d.lib.UnloadModule(m))
+	for _, l := range d.modules {
+		if <-l.done; l.err == nil {
+			errs = append(errs, d.lib.UnloadModule(l.module))
+		}
 	}
 	return errors.Join(append(errs, d.lib.SetCurrent(0))...)
 }

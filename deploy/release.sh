@@ -21,6 +21,10 @@ for target in "${targets[@]}"; do
 	mkdir "$work"
 	CGO_ENABLED=0 GOOS=$system GOARCH=$machine GOFLAGS= go build -trimpath -buildvcs=false -ldflags "-s -w -X main.linkedVersion=$version" -o "$program" ./cmd/optimem
 	cp LICENSE README.md CHANGELOG.md "$work"
+	# What make cubins made. The program finds it beside itself.
+	if [[ $system == linux && -d dist/cubins ]]; then
+		cp -r dist/cubins "$work/cubins"
+	fi
 	deploy/sbom.sh "$program" "$version" >"$out/$name.cdx.json"
 	tar --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner -C "$out" -c "$name" | gzip -n -9 >"$out/$name.tar.gz"
 	rm -r "$work"

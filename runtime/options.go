@@ -32,6 +32,9 @@ type Options struct {
 	// can, or "auto" for the first one found. "" is the kernels here. Where a linear is cut by rows, the last bits can then
 	// be others than those of the whole one.
 	CUBLASLt string
+	// CUDACache is a folder with a GPU's kernels as they were assembled before, so that the driver need not compile them: those
+	// of a release, and those that it compiled, which are added if the folder can be written. "" is none.
+	CUDACache string
 	// PlanOnly makes a session that plans and runs nothing, so that its runs end in [ErrPlanOnly]. A GPU need not be there
 	// then, if Memory is given.
 	PlanOnly bool
@@ -219,7 +222,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	opts.settle()
 	s := &Session{}
 	m, err := machine.Open(machine.Options{
-		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, Absent: opts.PlanOnly,
+		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, CUDACache: opts.CUDACache, Absent: opts.PlanOnly,
 		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads,
 		Ops: opts.Ops, Rates: opts.Rates,
 		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"slices"
 
@@ -85,6 +86,26 @@ const libraryVariable = "OPTIMEM_LIBCUDA"
 // blasVariable names the variable that says where cuBLASLt is, "auto" for wherever it is found, for those who want its
 // products of matrices on a GPU.
 const blasVariable = "OPTIMEM_CUBLASLT"
+
+// cacheVariable names the variable that says in which folder a GPU's kernels are kept once they are assembled, for those whose
+// driver forgets them, as in containers.
+const cacheVariable = "OPTIMEM_CUDA_CACHE"
+
+// assembledKernels returns the folder of a GPU's assembled kernels: the one that is named, or that of the release beside the program.
+func assembledKernels() string {
+	if folder := os.Getenv(cacheVariable); folder != "" {
+		return folder
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	folder := filepath.Join(filepath.Dir(program), "cubins")
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return ""
+	}
+	return folder
+}
 
 // gpuRows has a row for each GPU, or one that says why there is none.
 func gpuRows(library string) []deviceRow {

@@ -201,7 +201,7 @@ func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 		HostMemory: int64(r.hostMemory), Swap: int64(r.swap), SwapFolder: cmp.Or(r.swapFolder, defaultSwapFolder()),
 		MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
-		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact,
+		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), CUDACache: assembledKernels(), PlanOnly: r.dry, Exact: r.exact,
 		Precision: r.precision,
 		Once:      r.once && r.runs == 1 && !r.batched,
 	}

@@ -107,26 +107,27 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 	}
 	const T *weights = w + (s.z * g.outputs + s.first + t / 4) * g.w[0];
 	int there = (int)(g.outputs - s.first < COLS ? g.outputs - s.first : COLS) - t / 4;
-	char *a = space, *b = space + PARTS * ROWS * LINE;
+	om_u32 a = shared_at(space), b = a + PARTS * ROWS * LINE, slot = kept(swizzled(t / 4, t % 4));
+	om_u32 left = kept(a + left_at(down)), right = kept(b + right_at(across));
 	om_i64 next = from / EACH + t % 4, end = to / EACH;
 	term p;
 	p.begin(g, next, EACH);
 	auto copy = [&](int stage) {
 		int z = p.z * (int)g.dilation[0], y = p.y * (int)g.dilation[1], c = p.x * (int)g.dilation[2];
 		om_i64 further = z * g.x[2] + y * g.x[3] + c * g.x[4] + p.chunk * EACH;
-		char *lines = a + stage * ROWS * LINE;
+		om_u32 lines = a + stage * ROWS * LINE + slot;
 #pragma unroll
 		for (int i = 0; i < LEFTS; i++) {
 			bool inside = next < end && (unsigned)(at[i][0] + z) < (unsigned)g.in[0] && (unsigned)(at[i][1] + y) < (unsigned)g.in[1] &&
 						  (unsigned)(at[i][2] + c) < (unsigned)g.in[2];
-			begin_copy_bytes(lines + swizzled(t / 4 + i * (THREADS / 4), t % 4), inside ? begins[i] + further : x, inside ? 16 : 0);
+			begin_copy_bytes(lines + i * THREADS * 16, inside ? begins[i] + further : x, inside ? 16 : 0);
 		}
 		further = p.z * g.w[2] + p.y * g.w[3] + p.x * g.w[4] + p.chunk * EACH;
-		lines = b + stage * COLS * LINE;
+		lines = b + stage * COLS * LINE + slot;
 #pragma unroll
 		for (int i = 0; i < RIGHTS; i++) {
 			bool inside = next < end && i * (THREADS / 4) < there;
-			begin_copy_bytes(lines + swizzled(t / 4 + i * (THREADS / 4), t % 4),
+			begin_copy_bytes(lines + i * THREADS * 16,
 							 inside ? weights + i * (THREADS / 4) * g.w[0] + further : w, inside ? 16 : 0);
 		}
 		next += 4;
@@ -147,9 +148,9 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 		if (k0 + (PARTS - 1) * TERMS < to)
 			copy((stage + PARTS - 1) % PARTS);
 		end_part();
-		const char *y = b + stage * COLS * LINE;
-		multiply_parts<M, TALL, WIDE>(sums, a + stage * ROWS * LINE, down,
-									  [&](om_u32 *four, int slice, int j) { load_along(four, y, across, slice, j); });
+		om_u32 y = right + stage * COLS * LINE;
+		multiply_parts<M, TALL, WIDE>(sums, left + stage * ROWS * LINE,
+									  [&](om_u32 *four, int slice, int j) { load_along(four, y, slice, j); });
 		stage = (stage + 1) % PARTS;
 	}
 	// Results go through shared memory, a piece of each warp's rows at a time.
@@ -210,7 +211,7 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 		convolve<M, lines, columns, tall, wide>(out, parts, x, w, bias, bias_step, g, END, part, last, fours);                      \
 	}
 #define CONVOLUTIONS(name, M, T)                             \
-	CONVOLUTION(name##_128, M, T, 128, 128, 4, 4, 1)         \
+	CONVOLUTION(name##_128, M, T, 128, 128, 4, 8, 2)         \
 	CONVOLUTION(name##_64, M, T, 64, 64, 2, 4, 2)            \
 	CONVOLUTION(name##_32, M, T, 128, 32, 2, 4, 2)
 

@@ -13,62 +13,80 @@ enum { BYTES_ALONG, BYTES_ACROSS, ANYHOW };
 #if AHEAD
 
 // copy_anyhow copies 16 bytes' worth of terms a step apart, count of which are there.
-OM_DEVICE void copy_anyhow(char *to, const float *from, om_i64 step, int count) {
+OM_DEVICE void copy_anyhow(om_u32 to, const float *from, om_i64 step, int count) {
 #pragma unroll
 	for (int e = 0; e < 4; e++)
-		begin_copy((float *)to + e, from + e * step, e < count);
+		asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to + e * 4),
+					 "l"(__cvta_generic_to_global(from + (e < count ? e * step : 0))), "r"(e < count ? 4 : 0) : "memory");
 }
-template <class T> OM_DEVICE void copy_anyhow(char *to, const T *from, om_i64 step, int count) {
+template <class T> OM_DEVICE void copy_anyhow(om_u32 to, const T *from, om_i64 step, int count) {
 	om_u32 words[4];
 #pragma unroll
 	for (int e = 0; e < 4; e++)
 		words[e] = (2 * e < count ? from[2 * e * step].bits : 0u) | (2 * e + 1 < count ? (om_u32)from[(2 * e + 1) * step].bits << 16 : 0u);
-	*(uint4 *)to = make_uint4(words[0], words[1], words[2], words[3]);
+	store_words(to, words);
 }
 
-// The lines of a factor in memory, LINES of a block, which THREADS threads copy by 16 bytes.
-template <class T, int LINES, int THREADS> struct factor_lines {
+// The lines of a factor in memory, LINES of a block, which THREADS threads copy by 16 bytes. HOW is how they lie, or −1 where
+// that is known only when the kernel runs.
+template <class T, int LINES, int THREADS, int HOW> struct factor_lines {
 	static const int COUNT = LINES * 4 / THREADS, EACH = 16 / (int)sizeof(T), PER = LINES / EACH, TERMS = LINE / (int)sizeof(T);
-	// Where the thread's next 16 bytes are, how many of them there are at most, and how many terms there are from there on.
+	// Where the thread's next 16 bytes are, and how many of them there are at most.
 	const T *at[COUNT];
-	int there[COUNT];
-	om_i64 step, rest;
-	// first is the first of the thread's terms among those that are copied, slot where in shared memory its bytes go.
-	int how, first, slot;
+	int there;
+	om_i64 step;
+	// whole is how many copies have all their terms, odd how many terms the one after those has. first is the first of the
+	// thread's terms among those that are copied, slot where in shared memory its bytes go.
+	int how, first, slot, whole, odd;
 
-	// begin sets what the factor is, from a term on: place says where one of count lines begins.
+	__device__ __forceinline__ bool lies(int so) const { return HOW < 0 ? how == so : HOW == so; }
+
+	// begin sets what the factor is, from a term on: place says where one of count lines begins. Instead of lines that are not
+	// there the last one is read, for results that nobody writes.
 	template <class F>
 	__device__ __forceinline__ void begin(const T *p, om_i64 apart, om_i64 from, om_i64 terms, int lie, om_i64 count, F place) {
 		int t = threadIdx.x;
-		step = apart, rest = terms - from, how = lie;
-		first = how == BYTES_ACROSS ? t / PER : t % 4 * EACH;
-		slot = how == BYTES_ACROSS ? across(t / PER, t % PER) : swizzled(t / 4, t % 4);
+		how = lie, step = HOW == BYTES_ALONG ? 1 : apart, whole = (int)((terms - from) / TERMS), odd = (int)((terms - from) % TERMS);
+		bool over = lies(BYTES_ACROSS);
+		first = over ? t / PER : t % 4 * EACH;
+		slot = kept(over ? across(t / PER, t % PER) : swizzled(t / 4, t % 4));
+		om_i64 lines = over ? count - t % PER * EACH : EACH;
+		there = lines >= EACH ? 16 : lines > 0 ? (int)lines * (int)sizeof(T) : 0;
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
-			om_i64 lines = how == BYTES_ACROSS ? count - t % PER * EACH : count > (t + i * THREADS) / 4 ? EACH : 0;
-			there[i] = lines >= EACH ? 16 : lines > 0 ? (int)lines * (int)sizeof(T) : 0;
+			int own = (t + i * THREADS) / 4;
 			at[i] = p + (from + first) * step;
-			if (how == BYTES_ACROSS)
-				at[i] += i * (THREADS / PER) * step + t % PER * EACH;
-			else if (there[i])
-				at[i] += place((t + i * THREADS) / 4);
+			if (over)
+				at[i] += i * (THREADS / PER) * step + (there ? t % PER * EACH : 0);
+			else
+				at[i] += place(own < count ? own : (int)count - 1);
 		}
 	}
 
 	// copy begins to copy the next terms; those that are not there are zero. What is copied of a line's end has no bytes,
 	// and is not read.
-	__device__ __forceinline__ void copy(char *to) {
-		int left = (rest < TERMS ? (int)rest : TERMS) - first, bytes = left > 0 ? left * (int)sizeof(T) : 0;
-		rest -= TERMS;
+	__device__ __forceinline__ void copy(om_u32 to) {
+		to += slot;
+		if (whole > 0 && there == 16 && !lies(ANYHOW)) {
 #pragma unroll
-		for (int i = 0; i < COUNT; i++) {
-			int some = how != BYTES_ACROSS ? (bytes < there[i] ? bytes : there[i]) : left > i * (THREADS / PER) ? there[i] : 0;
-			if (how != ANYHOW)
-				begin_copy_bytes(to + slot + i * THREADS * 16, at[i], some);
-			else
-				copy_anyhow(to + slot + i * THREADS * 16, at[i], step, some / (int)sizeof(T));
-			at[i] += TERMS * step;
+			for (int i = 0; i < COUNT; i++)
+				begin_copy_16(to + i * THREADS * 16, at[i]);
+		} else {
+			int left = (whole > 0 ? TERMS : odd) - first, bytes = left > 0 ? left * (int)sizeof(T) : 0;
+			bytes = bytes < 16 ? bytes : 16;
+#pragma unroll
+			for (int i = 0; i < COUNT; i++) {
+				int some = !lies(BYTES_ACROSS) ? bytes : left > i * (THREADS / PER) ? there : 0;
+				if (!lies(ANYHOW))
+					begin_copy_bytes(to + i * THREADS * 16, at[i], some);
+				else
+					copy_anyhow(to + i * THREADS * 16, at[i], step, some / (int)sizeof(T));
+			}
 		}
+		whole--;
+#pragma unroll
+		for (int i = 0; i < COUNT; i++)
+			at[i] += TERMS * step;
 	}
 
 	// across is where 16 bytes of a term begin in shared memory, of lines that lie across.
@@ -96,9 +114,9 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 	// multiply computes the products of some terms of two factors, which copy(where) brings TERMS at a time, as factor_lines
 	// do; the right one's lie across or not.
 	template <class L, class R>
-	static __device__ __forceinline__ void multiply(float (*sums)[WIDE][4], char *space, L &left, R &right, bool right_across,
-													om_i64 terms) {
-		char *a = space, *b = space + PARTS * ROWS * LINE;
+	static __device__ __forceinline__ void multiply(float (*sums)[WIDE][4], char *space, L &left, R &right, om_i64 terms) {
+		bool right_across = right.lies(BYTES_ACROSS);
+		om_u32 a = shared_at(space), b = a + PARTS * ROWS * LINE, x = kept(a + left_at(down())), y = kept(b + first_right(right_across));
 #pragma unroll
 		for (int i = 0; i < TALL; i++)
 #pragma unroll
@@ -120,26 +138,36 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 			end_part();
 			next = next + 1 == PARTS ? 0 : next + 1;
 			if (lot >= 0) {
-				add(sums, a + now * ROWS * LINE, b + now * COLS * LINE, right_across);
+				add(sums, x + now * ROWS * LINE, y + now * COLS * LINE, right_across);
 				now = now + 1 == PARTS ? 0 : now + 1;
 			}
 		}
 	}
 
-	// add adds the products of a part of the terms.
-	static __device__ __forceinline__ void add(float (*sums)[WIDE][4], const char *x, const char *y, bool right_across) {
+	// first_right is where a lane first reads the right factor.
+	static __device__ __forceinline__ int first_right(bool right_across) {
 		int lane = threadIdx.x % 32;
-		multiply_parts<M, TALL, WIDE>(sums, x, down(), [&](om_u32 *four, int slice, int j) {
-			int c = across() + j * 8;
+		if (!right_across)
+			return right_at(across());
+		if (sizeof(T) == 2)
+			return lane % 16 * COLS * 2 + (((across() / 8 + lane / 16) ^ lane % 8) << 4);
+		return 0;
+	}
+
+	// add adds the products of a part of the terms.
+	static __device__ __forceinline__ void add(float (*sums)[WIDE][4], om_u32 x, om_u32 y, bool right_across) {
+		int lane = threadIdx.x % 32;
+		multiply_parts<M, TALL, WIDE>(sums, x, [&](om_u32 *four, int slice, int j) {
 			if (!right_across)
-				load_along(four, y, across(), slice, j);
-			else if (sizeof(T) == 2)
-				load_turned(four, y + factor_lines<T, COLS, THREADS>::across(slice * 16 + lane % 16, c / 8 + lane / 16));
+				load_along(four, y, slice, j);
+			else if (sizeof(T) == 2) // eight columns are 16 bytes, which piece of WIDE is in bits of its own
+				load_turned(four, (y ^ j << 4) + slice * 16 * COLS * 2);
 			else {
+				int c = across() + j * 8;
 #pragma unroll
 				for (int e = 0; e < 4; e++) {
 					int term = slice * 8 + lane % 4 + e % 2 * 4, column = c + e / 2 * 8 + lane / 4;
-					four[e] = *(const om_u32 *)(y + factor_lines<T, COLS, THREADS>::across(term, column / 4) + column % 4 * 4);
+					four[e] = load_word(y + factor_lines<T, COLS, THREADS, BYTES_ACROSS>::across(term, column / 4) + column % 4 * 4);
 				}
 			}
 		});
@@ -225,12 +253,27 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout
 #if AHEAD
 	typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
 	__shared__ __align__(128) char space[own::BYTES];
-	factor_lines<T, ROWS, own::THREADS> lefts;
-	factor_lines<T, COLS, own::THREADS> rights;
-	lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
-	rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
 	float sums[TALL][WIDE][4];
-	own::multiply(sums, space, lefts, rights, right_how == BYTES_ACROSS, to - from);
+	if (ROWS * COLS < 128 * 128) {
+		factor_lines<T, ROWS, own::THREADS, -1> lefts;
+		factor_lines<T, COLS, own::THREADS, -1> rights;
+		lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
+		rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
+		own::multiply(sums, space, lefts, rights, to - from);
+	} else {
+		// The largest blocks have code for how most factors lie, and none for the others.
+		factor_lines<T, ROWS, own::THREADS, BYTES_ALONG> lefts;
+		lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
+		if (right_how == BYTES_ACROSS) {
+			factor_lines<T, COLS, own::THREADS, BYTES_ACROSS> rights;
+			rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
+			own::multiply(sums, space, lefts, rights, to - from);
+		} else {
+			factor_lines<T, COLS, own::THREADS, BYTES_ALONG> rights;
+			rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
+			own::multiply(sums, space, lefts, rights, to - from);
+		}
+	}
 	own::finish(sums, space, end_four);
 #else
 	const int THREADS = ROWS / (TALL * 16) * (COLS / (WIDE * 8)) * 32;
@@ -259,7 +302,7 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout
 											   batch, part, left_how, right_how, fours);                                     \
 	}
 #define PRODUCTS(name, M)                               \
-	PRODUCT(name##_128, M, 128, 128, 4, 4, 256, 2)      \
+	PRODUCT(name##_128, M, 128, 128, 4, 8, 128, 2)      \
 	PRODUCT(name##_64, M, 64, 64, 2, 4, 128, 4)         \
 	PRODUCT(name##_32, M, 32, 128, 2, 4, 128, 4)
 

@@ -42,20 +42,45 @@ OM_DEVICE float value(to_tf32, float x) {
 // swizzled is where 16 bytes of a line lie in shared memory: eight lines' lie in different banks.
 OM_DEVICE int swizzled(int line, int chunk) { return line * LINE + ((chunk ^ (line >> 1 & 3)) << 4); }
 
-// begin_copy_bytes begins to copy 16 bytes to shared memory; those after a number of bytes are zero.
-OM_DEVICE void begin_copy_bytes(char *to, const void *from, int bytes) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"l"(__cvta_generic_to_shared(to)),
-				 "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+// shared_at is where something in shared memory lies there: addresses of 32 bits are computed with one instruction each.
+OM_DEVICE om_u32 shared_at(const void *p) { return (om_u32)__cvta_generic_to_shared(p); }
+
+// kept is x, which the compiler keeps in a register instead of computing it again where it is needed.
+OM_DEVICE om_u32 kept(om_u32 x) {
+	om_u32 y;
+	asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+	return y;
+}
+
+// begin_copy_bytes begins to copy 16 bytes to shared memory; those after a number of bytes are zero. begin_copy_16 has all.
+OM_DEVICE void begin_copy_bytes(om_u32 to, const void *from, int bytes) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+				 : "memory");
+}
+OM_DEVICE void begin_copy_16(om_u32 to, const void *from) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
 
 // load reads four matrices of 8 × 8 half floats, or of 8 × 4 floats, of which a lane names a line of 16 bytes.
-OM_DEVICE void load(om_u32 *to, const char *from) {
+OM_DEVICE void load(om_u32 *to, om_u32 from) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-				 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "l"(__cvta_generic_to_shared(from)) : "memory");
+				 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
-OM_DEVICE void load_turned(om_u32 *to, const char *from) {
+OM_DEVICE void load_turned(om_u32 *to, om_u32 from) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-				 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "l"(__cvta_generic_to_shared(from)) : "memory");
+				 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+}
+
+// load_word reads four bytes.
+OM_DEVICE om_u32 load_word(om_u32 from) {
+	om_u32 x;
+	asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+	return x;
+}
+
+// store_words writes 16 bytes.
+OM_DEVICE void store_words(om_u32 to, const om_u32 *x) {
+	asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
 
 #define MMA(name, kind)                                                                                                     \
@@ -90,18 +115,18 @@ OM_DEVICE om_u32 pair(om_u32 low, om_u32 high) {
 // SLICES is how many products of 32 bytes of terms a part is.
 #define SLICES 2
 
-// multiply_parts adds the products of a part of both factors, lines of terms, to what a warp has from line down of the left
-// one and line across of the right one on: TALL × WIDE pieces of 16 × 8 sums, of which a lane has rows lane / 4 and that + 8,
-// columns twice lane % 4 and the next. right says how pieces j and j + 1 of a slice of the right factor are read.
+// multiply_parts adds the products of a part of both factors, lines of terms, to what a warp has: TALL × WIDE pieces of 16 × 8
+// sums, of which a lane has rows lane / 4 and that + 8, columns twice lane % 4 and the next. x is where the lane reads the left
+// factor first, left_at of the warp's lines; right says how pieces j and j + 1 of a slice of the right factor are read. Of the
+// places that a lane reads only the first is computed: the others are a bit or a constant away, since parts begin at multiples of 128.
 template <class M, int TALL, int WIDE, class F>
-OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], const char *x, int down, F right) {
-	int lane = threadIdx.x % 32;
+OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], om_u32 x, F right) {
 	om_u32 u[SLICES][TALL][4], v[SLICES][WIDE][2];
 #pragma unroll
 	for (int slice = 0; slice < SLICES; slice++) {
 #pragma unroll
 		for (int i = 0; i < TALL; i++) {
-			load(u[slice][i], x + swizzled(down + i * 16 + lane % 16, slice * 2 + lane / 16));
+			load(u[slice][i], (x ^ slice * 32) + i * 16 * LINE);
 			rounded_in_place(M(), u[slice][i], 4);
 		}
 #pragma unroll
@@ -135,11 +160,18 @@ OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], const char *x, int down, F
 	}
 }
 
-// load_along reads pieces j and j + 1 of a slice of the right factor, whose lines have their terms behind each other.
-OM_DEVICE void load_along(om_u32 *four, const char *y, int across, int slice, int j) {
+// left_at and right_at are where a lane first reads of lines of a factor whose terms lie behind each other.
+OM_DEVICE int left_at(int line) {
 	int lane = threadIdx.x % 32;
-	load(four, y + swizzled(across + j * 8 + lane / 16 * 8 + lane % 8, slice * 2 + lane / 8 % 2));
+	return swizzled(line + lane % 16, lane / 16);
 }
+OM_DEVICE int right_at(int line) {
+	int lane = threadIdx.x % 32;
+	return swizzled(line + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+}
+
+// load_along reads pieces j and j + 1 of a slice of the right factor, of which the lane first reads at y.
+OM_DEVICE void load_along(om_u32 *four, om_u32 y, int slice, int j) { load(four, (y ^ slice * 32) + j * 8 * LINE); }
 
 #endif
 

@@ -80,12 +80,14 @@ template <class T, int LINES, int THREADS> struct widened_lines {
 		}
 	}
 
-	__device__ __forceinline__ void copy(char *to) {
+	__device__ __forceinline__ bool lies(int so) const { return so == BYTES_ALONG; }
+
+	__device__ __forceinline__ void copy(om_u32 to) {
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
 			om_u32 words[4];
 			widen((T *)0, words, held[i], type);
-			*(uint4 *)(to + slot + i * THREADS * 16) = make_uint4(words[0], words[1], words[2], words[3]);
+			store_words(to + slot + i * THREADS * 16, words);
 		}
 		load();
 	}
@@ -130,12 +132,12 @@ OM_DEVICE void weighted(typename M::T *out, float *parts, const typename M::T *l
 #if AHEAD
 	typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
 	__shared__ __align__(128) char space[own::BYTES];
-	factor_lines<T, ROWS, own::THREADS> lefts;
+	factor_lines<T, ROWS, own::THREADS, ROWS == 128 ? BYTES_ALONG : -1> lefts;
 	widened_lines<T, COLS, own::THREADS> rights;
 	lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
 	rights.begin((const char *)right + s.first * line * (type == OM_I8 ? 1 : 2), type, line, right_step, from, k, vectors, n - s.first);
 	float sums[TALL][WIDE][4];
-	own::multiply(sums, space, lefts, rights, false, to - from);
+	own::multiply(sums, space, lefts, rights, to - from);
 	own::finish(sums, space, end_four);
 #else
 	const int THREADS = ROWS / (TALL * 16) * (COLS / (WIDE * 8)) * 32;
@@ -165,7 +167,7 @@ OM_DEVICE void weighted(typename M::T *out, float *parts, const typename M::T *l
 												n, k, part, left_how, vectors, fours);                                       \
 	}
 #define WEIGHTEDS(name, M)                               \
-	WEIGHTED(name##_128, M, 128, 128, 4, 4, 256, 2)      \
+	WEIGHTED(name##_128, M, 128, 128, 4, 8, 128, 2)      \
 	WEIGHTED(name##_32, M, 32, 128, 2, 4, 128, 4)
 
 WEIGHTEDS(om_weights_f16, of_f16)

@@ -21,7 +21,7 @@ type Library struct {
 }
 
 // New builds and opens the driver, and begins anew with settings, "key=value" with spaces between: memory, pinned (bytes,
-// with K, M or G), devices, cc (80 for 8.0), driver (12040 for 12.4), init (the code that initialising fails with), copy
+// with K, M or G), devices, cc (80 for 8.0), driver (12040 for 12.4), compiler (0 where the driver's is not there), init (the code that initialising fails with), copy
 // (bytes a second), latency, launch (ns on the driver's clock), order (threads, or lazy:SEED, the default), and any number
 // of fault=CALL:N:CODE, where the N-th call fails, with late: before it once its work is done, with :+ behind it each call
 // from then on.

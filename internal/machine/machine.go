@@ -105,6 +105,8 @@ type Options struct {
 	// CUDALibrary is the path of NVIDIA's driver, CUBLASLt that of its library of products; "" is the system's driver, and no
 	// library.
 	CUDALibrary, CUBLASLt string
+	// CUDACache is the folder of kernels that were assembled before; "" is none.
+	CUDACache string
 	// Absent opens a GPU that is not here as one for which plans are made and nothing runs.
 	Absent bool
 	// MemoryBytes bounds what plans take of the device, HostBytes of the host's memory beside it; 0 is no bound.

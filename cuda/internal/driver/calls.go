@@ -267,7 +267,36 @@ func (l *Library) DropKept(k Kept) error {
 	return l.check(fnGraphExecDestroy, l.call(fnGraphExecDestroy, uintptr(k)))
 }
 
-// LoadModule compiles PTX for the GPU of the context. The error has what the driver's compiler says.
+// Links reports whether the driver gives out what it assembles: whether there is Assemble.
+func (l *Library) Links() bool {
+	return l.has(fnLinkCreate) && l.has(fnLinkAddData) && l.has(fnLinkComplete) && l.has(fnLinkDestroy)
+}
+
+// Assemble compiles PTX for the GPU of the context, and returns what LoadModule takes without compiling.
+func (l *Library) Assemble(ptx []byte) ([]byte, error) {
+	text := append(append(make([]byte, 0, len(ptx)+1), ptx...), 0)
+	var link uintptr
+	if err := l.check(fnLinkCreate, l.call(fnLinkCreate, 0, 0, 0, uintptr(unsafe.Pointer(&link)))); err != nil {
+		return nil, err
+	}
+	const isPTX = 1
+	name := []byte("kernels\x00")
+	err := l.check(fnLinkAddData, l.call(fnLinkAddData, link, isPTX, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)),
+		uintptr(unsafe.Pointer(&name[0])), 0, 0, 0))
+	var made *byte
+	var bytes uintptr
+	if err == nil {
+		err = l.check(fnLinkComplete, l.call(fnLinkComplete, link, uintptr(unsafe.Pointer(&made)), uintptr(unsafe.Pointer(&bytes))))
+	}
+	var cubin []byte
+	if err == nil && made != nil { // it is the link's
+		cubin = append(cubin, unsafe.Slice(made, bytes)...)
+	}
+	return cubin, errors.Join(err, l.check(fnLinkDestroy, l.call(fnLinkDestroy, link)))
+}
+
+// LoadModule has the GPU of the context take PTX, which the driver compiles, or what Assemble returned. The error has what the
+// driver's compiler says.
 func (l *Library) LoadModule(ptx []byte) (Module, error) {
 	text := append(append(make([]byte, 0, len(ptx)+1), ptx...), 0)
 	log := make([]byte, logBytes)

@@ -28,6 +28,7 @@ const (
 	InvalidDevice    Code = 101
 	NoBinary         Code = 209
 	InvalidPTX       Code = 218
+	NoCompiler       Code = 221 // CUDA_ERROR_JIT_COMPILER_NOT_FOUND
 	UnsupportedPTX   Code = 222
 	OperatingSystem  Code = 304
 	NotReady         Code = 600
@@ -132,6 +133,10 @@ const (
 	fnGraphExecDestroy
 	fnGraphDestroy
 	// Those below are the simulated driver's.
+	fnLinkCreate // and those after it
+	fnLinkAddData
+	fnLinkComplete
+	fnLinkDestroy
 	fnSimSubAlloc
 	fnSimOffsets
 	fnCount
@@ -147,7 +152,8 @@ var names = [fnCount]string{
 	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuModuleLoadDataEx",
 	"cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel", "cuGetErrorName",
 	"cuGetErrorString", "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch",
-	"cuGraphExecDestroy", "cuGraphDestroy", "simcuSubAlloc", "simcuOffsets",
+	"cuGraphExecDestroy", "cuGraphDestroy", "cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy",
+	"simcuSubAlloc", "simcuOffsets",
 }
 
 // fnOptional is the first of the calls that a driver may lack.
@@ -177,7 +183,7 @@ func (l *Library) Simulated() bool { return l.has(fnSimSubAlloc) }
 
 // Keeps reports whether the driver can keep work: whether there are BeginKeeping and those around it.
 func (l *Library) Keeps() bool {
-	for f := fnOptional; f < fnSimSubAlloc; f++ {
+	for f := fnOptional; f < fnLinkCreate; f++ {
 		if !l.has(f) {
 			return false
 		}

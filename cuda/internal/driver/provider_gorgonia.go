@@ -334,7 +334,14 @@ func (l *Library) DropKept(k Kept) error {
 	return l.check(fnGraphExecDestroy, Code(C.cuGraphExecDestroy(k.c())))
 }
 
-// LoadModule compiles PTX for the GPU of the context. The error has what the driver's compiler says.
+// Links reports whether the driver gives out what it assembles, for which there is no call here.
+func (*Library) Links() bool { return false }
+
+// Assemble is not there.
+func (*Library) Assemble([]byte) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+// LoadModule has the GPU of the context take PTX, which the driver compiles, or what was assembled before. The error has what the
+// driver's compiler says.
 func (l *Library) LoadModule(ptx []byte) (Module, error) {
 	log := make([]byte, logBytes)
 	var pin goruntime.Pinner // the driver gets the log's address in a list

@@ -203,8 +203,18 @@ func assemble(program, dir, cubins string, j job) (map[string]use, time.Duration
 	return parse(string(said)), c.ProcessState.UserTime() + c.ProcessState.SystemTime(), nil
 }
 
-// keep will write an assembled family where programs look for it.
-func keep(string, string, job, []byte) error { return errors.New("cubins are not kept yet") }
+// keep writes an assembled family as programs look for it.
+func keep(folder, cubin string, j job, image []byte) error {
+	text, err := os.ReadFile(cubin)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	name := kernels.AssembledName(j.family, j.capability, 0, image)
+	return os.WriteFile(filepath.Join(folder, name), kernels.PackAssembled(text), 0o644)
+}
 
 var (
 	entryLine    = regexp.MustCompile(`Compiling entry function '(\w+)'`)

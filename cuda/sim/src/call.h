@@ -9,7 +9,7 @@ typedef std::unique_lock<std::mutex> locked;
 
 enum {
 	invalid_value = 1, out_of_memory = 2, not_initialised = 3, no_device = 100, invalid_device = 101, invalid_context = 201,
-	invalid_image = 200, no_binary = 209, invalid_ptx = 218, unsupported_ptx = 222, invalid_handle = 400, not_found = 500,
+	invalid_image = 200, no_binary = 209, no_compiler = 221, invalid_ptx = 218, unsupported_ptx = 222, invalid_handle = 400, not_found = 500,
 	not_ready = 600, illegal_address = 700, too_many_resources = 701,
 	already_registered = 712, not_registered = 713, not_permitted = 800,
 	cannot_be_kept = 900, spoiled = 901,

@@ -38,6 +38,7 @@ static bool apply(settings &set, const std::string &key, const std::string &valu
 	else if (key == "devices") set.devices = (int)number(value);
 	else if (key == "cc") set.capability = (int)number(value);
 	else if (key == "driver") set.driver = (int)number(value);
+	else if (key == "compiler") set.compiler = number(value) != 0;
 	else if (key == "init") set.init = (int)number(value);
 	else if (key == "copy") set.copy = strtod(value.c_str(), nullptr);
 	else if (key == "latency") set.latency_ns = (int)number(value);

@@ -33,8 +33,58 @@ static void log_to(int n, const int *names, void **values, const std::string &te
 		snprintf(buf, size, "%s", text.c_str());
 }
 
+// What the linker makes stands for assembled code: PTX behind a line with the capability that it is for.
+static const std::string assembled = "\x7fsimcubin ";
+
+// A linking is what a linker was given, and what it made.
+struct linking {
+	std::string text, made;
+};
+
+API cuLinkCreate_v2(unsigned, const int *, void **, linking **to) {
+	IN_CONTEXT("cuLinkCreate_v2")
+	*to = new linking();
+	return 0;
+}
+
+API cuLinkAddData_v2(linking *l, int type, const char *data, size_t bytes, const char *, unsigned, const int *, void **) {
+	IN_CONTEXT("cuLinkAddData_v2")
+	ptx::image read;
+	if (type != 1 || bytes == 0 || data[bytes - 1] != 0)
+		return invalid_value;
+	if (!w.set.compiler)
+		return no_compiler;
+	if (!ptx::parse(data, read).empty())
+		return invalid_image;
+	if (read.version > newest(w.set.driver))
+		return unsupported_ptx;
+	l->text = data;
+	return read.target > w.set.capability ? no_binary : 0;
+}
+
+API cuLinkComplete(linking *l, const char **to, size_t *bytes) {
+	IN_CONTEXT("cuLinkComplete")
+	l->made = assembled + std::to_string(w.set.capability) + "\n" + l->text;
+	*to = l->made.data(), *bytes = l->made.size();
+	return 0;
+}
+
+API cuLinkDestroy(linking *l) {
+	IN_CONTEXT("cuLinkDestroy")
+	delete l;
+	return 0;
+}
+
 API cuModuleLoadDataEx(module **to, const char *text, unsigned n, const int *names, void **values) {
 	IN_CONTEXT("cuModuleLoadDataEx")
+	if (strncmp(text, assembled.data(), assembled.size()) == 0) {
+		if (atoi(text + assembled.size()) != w.set.capability)
+			return no_binary;
+		text = strchr(text, '\n') + 1;
+	} else if (*text == 0x7f)
+		return invalid_image;
+	else if (!w.set.compiler)
+		return no_compiler;
 	module *m = new module();
 	std::string wrong = ptx::parse(text, m->image);
 	int code = 0;

@@ -123,6 +123,7 @@ struct lt_object;
 struct settings {
 	size_t memory = 1u << 30, pinned = 0;
 	int devices = 1, capability = 80, driver = 12040, init = 0, latency_ns = 0, launch_ns = 0;
+	bool compiler = true; // the driver's
 	double copy = 0; // bytes a second, 0 is any number
 	bool lazy = true;
 	unsigned seed = 0;

@@ -1,0 +1,167 @@
+package cuda
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/optimem/optimem/cuda/internal/driver"
+	"github.com/optimem/optimem/cuda/kernels"
+)
+
+// mostKeptBytes bounds the assembled kernels that a folder keeps: those of some drivers and GPUs.
+const mostKeptBytes = 256 << 20
+
+// A loading is a family of kernels that is being loaded, or was.
+type loading struct {
+	done   chan struct{}
+	module driver.Module
+	err    error
+}
+
+// family returns a family's module: the one loaded, or that of whoever loads it just now, or loads it. Several families load at the
+// same time, each on a thread of its own. The context is current.
+func (d *Device) family(family string) (driver.Module, error) {
+	d.mu.Lock()
+	l, ok := d.modules[family]
+	if !ok {
+		l = &loading{done: make(chan struct{})}
+		d.modules[family] = l
+	}
+	d.mu.Unlock()
+	if !ok {
+		l.module, l.err = d.load(family)
+		close(l.done)
+	}
+	<-l.done
+	if l.err == nil {
+		return l.module, nil
+	}
+	// Who asks next tries again.
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.modules[family] == l {
+		delete(d.modules, family)
+	}
+	return 0, l.err
+}
+
+// load has the driver load a family: as it was assembled before, if that is found, or else from PTX, which the driver assembles.
+func (d *Device) load(family string) (driver.Module, error) {
+	image, err := kernels.Image(family, d.info.Capability)
+	if err != nil {
+		return 0, err
+	}
+	own := kernels.AssembledName(family, d.info.Capability, d.release, image)
+	if d.cache != "" {
+		// What is damaged, or not for this driver, is as if it were not there.
+		released := func(capability int) string { return kernels.AssembledName(family, capability, 0, image) }
+		// A GPU runs what was assembled for one of its major capability and a lower minor one.
+		for _, name := range []string{own, released(d.info.Capability), released(d.info.Capability / 10 * 10)} {
+			cubin, err := readAssembled(filepath.Join(d.cache, name))
+			if err != nil {
+				continue
+			}
+			m, err := d.lib.LoadModule(cubin)
+			if err == nil {
+				return m, nil
+			}
+			if d.failed(err); d.gone() {
+				return 0, d.failed(err)
+			}
+		}
+		if d.lib.Links() {
+			cubin, err := d.lib.Assemble(image)
+			if err == nil && len(cubin) <= kernels.MaxAssembledBytes {
+				_ = keepAssembled(d.cache, own, cubin) // a folder that cannot be written is one that nothing is kept in
+				image = cubin
+			}
+			if d.failed(err); d.gone() {
+				return 0, d.failed(err)
+			}
+		}
+	}
+	m, err := d.lib.LoadModule(image)
+	if d.failed(err) != nil {
+		return 0, fmt.Errorf("kernels of %s: %w", family, d.failed(err))
+	}
+	return m, nil
+}
+
+// readAssembled reads an assembled image.
+func readAssembled(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	file, err := io.ReadAll(io.LimitReader(f, kernels.MaxAssembledBytes+1<<10))
+	if err != nil {
+		return nil, err
+	}
+	return kernels.UnpackAssembled(file)
+}
+
+// keeping is held while a process changes a folder of assembled kernels.
+var keeping sync.Mutex
+
+// keepAssembled writes an assembled image into a folder, whole or not at all, and removes the oldest that drivers assembled where
+// there are too many.
+func keepAssembled(dir, name string, cubin []byte) error {
+	keeping.Lock()
+	defer keeping.Unlock()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".cubin-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(kernels.PackAssembled(cubin))
+	if failed := f.Close(); err == nil {
+		err = failed
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
+	}
+	if err != nil {
+		return os.Remove(f.Name())
+	}
+	return dropOldest(dir, mostKeptBytes)
+}
+
+// dropOldest removes the oldest files that drivers' assemblers made, until at most so many bytes are left of all.
+func dropOldest(dir string, most int64) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var total int64
+	var own []fs.FileInfo
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !strings.HasSuffix(e.Name(), ".cubin") {
+			continue // another process removed it, or it is not ours
+		}
+		total += info.Size()
+		if strings.Count(e.Name(), ".") == 4 { // the driver's release is in the name
+			own = append(own, info)
+		}
+	}
+	slices.SortFunc(own, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, info := range own {
+		if total <= most {
+			break
+		}
+		if err := os.Remove(filepath.Join(dir, info.Name())); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		total -= info.Size()
+	}
+	return nil
+}
