@@ -211,11 +211,15 @@ var quantForms = map[string]struct {
 	},
 	"hqq": {
 		map[string]any{"quant_method": "hqq", "quant_config": map[string]any{"weight_quant_params": map[string]any{"nbits": 4, "axis": 1}}},
-		func(seed uint32, rows, columns int) map[string]heldTensor { return hqqTensors(seed, rows, columns, false) }, true,
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return hqqTensors(seed, rows, columns, false)
+		}, true,
 	},
 	"hqq across": {
 		map[string]any{"quant_method": "hqq", "quant_config": map[string]any{"mlp.up_proj": map[string]any{}}},
-		func(seed uint32, rows, columns int) map[string]heldTensor { return hqqTensors(seed, rows, columns, true) }, false,
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return hqqTensors(seed, rows, columns, true)
+		}, false,
 	},
 	"fbgemm_fp8": {
 		map[string]any{"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
