@@ -40,24 +40,17 @@ type ggufFamily struct {
 	config func(g *ggufModel)
 }
 
-// llamaNames are those of llama's modules. The longer ones come first, since replacers take the first that fits.
+// The names of llama's modules, with what Gemma and Phi-3 have beside them, and those of a block with experts, whose tensors have
+// all experts each. The longer ones come first, since replacers take the first that fits.
 var (
-	llamaOutside = strings.NewReplacer("token_embd.", "model.embed_tokens.", "output_norm.", "model.norm.", "output.", "lm_head.")
-	llamaInside  = strings.NewReplacer(
-		"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.", "attn_norm.", "input_layernorm.",
-		"post_attention_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.", "attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.",
-		"attn_v.", "self_attn.v_proj.", "attn_output.", "self_attn.o_proj.", "ffn_norm.", "post_attention_layernorm.",
-		"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
-	)
-)
-
-// mixtureInside are those of a block with experts. The tensors have all experts each.
-var mixtureInside = strings.NewReplacer(
-	"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.", "attn_norm.", "input_layernorm.",
-	"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
-	"attn_output.", "self_attn.o_proj.", "ffn_norm.", "post_attention_layernorm.", "ffn_gate_inp.", "mlp.gate.",
-	"ffn_gate_exps.weight", "mlp.experts.gate_proj", "ffn_up_exps.weight", "mlp.experts.up_proj",
-	"ffn_down_exps.weight", "mlp.experts.down_proj",
+	llamaOutside = strings.NewReplacer(transformers.GGUFOutside()...)
+	llamaInside  = strings.NewReplacer(append([]string{
+		"post_attention_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.",
+	}, transformers.GGUFInside()...)...)
+	mixtureInside = strings.NewReplacer(append([]string{
+		"ffn_gate_inp.", "mlp.gate.", "ffn_gate_exps.weight", "mlp.experts.gate_proj", "ffn_up_exps.weight", "mlp.experts.up_proj",
+		"ffn_down_exps.weight", "mlp.experts.down_proj",
+	}, transformers.GGUFInside()...)...)
 )
 
 // sandwichedInside are those of a block with norms after the attention and the MLP, and perhaps before them.

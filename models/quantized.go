@@ -32,10 +32,12 @@ type quantConfig struct {
 	Types map[string]struct {
 		Type string `json:"_type"`
 	} `json:"quant_type"`
+	// Config are HQQ's, of all modules or by module.
+	Config json.RawMessage `json:"quant_config"`
 }
 
 // quantMethods are those whose weights are read, in the words of an error.
-const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes, torchao (int8 and float8 weights) and mxfp4 (gpt-oss)"
+const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes, torchao (int8 and float8 weights), hqq, fbgemm_fp8 and mxfp4 (gpt-oss)"
 
 // useQuantized makes m the model of a Hugging Face folder whose weights are quantised: of tensors that belong together one weight
 // is made, under the name that it had, and the configuration no longer says so.
@@ -107,8 +109,9 @@ func quantizationOf(config []byte) (quantization json.RawMessage, rest []byte, d
 // A quantBuilder makes weights of the tensors that quantised modules have.
 type quantBuilder struct {
 	quantConfig
-	dtype tensor.DType
-	all   map[string]*tensor.Weight
+	hqqConfig hqqConfig
+	dtype     tensor.DType
+	all       map[string]*tensor.Weight
 	// modules are those whose weights are made, gone the tensors that they are made of, or that are of no use.
 	modules []quantModule
 	gone    map[string]bool
@@ -151,7 +154,14 @@ func (b *quantBuilder) method() error {
 		if b.Bits != 2 && b.Bits != 3 && b.Bits != 4 && b.Bits != 8 {
 			return refused(fmt.Sprintf(" with %d bits", b.Bits))
 		}
-	case "fp8":
+	case "fp8", "fbgemm_fp8":
+	case "hqq":
+		var config struct {
+			Weights hqqConfig `json:"weight_quant_params"`
+		}
+		if json.Unmarshal(b.Config, &config) == nil { // else modules say it themselves
+			b.hqqConfig = config.Weights
+		}
 	case "bitsandbytes":
 		if !b.Eight && !b.Four {
 			return refused(", neither in 8 bits nor in 4")
@@ -186,6 +196,10 @@ func (b *quantBuilder) module(name string) error {
 		return b.words(module, encoded.AlongColumns)
 	case kind == "weight_scale_inv" && b.Method == "fp8":
 		return b.floats8(module, "weight", "weight_scale_inv", b.dtype)
+	case kind == "weight_scale" && b.Method == "fbgemm_fp8" && b.has(module, "weight"):
+		return b.floats8(module, "weight", "weight_scale", b.dtype)
+	case kind == "W_q" && b.Method == "hqq":
+		return b.hqq(module)
 	case kind == "_weight_qdata" && b.Method == "torchao":
 		return b.torchao(module)
 	case (kind == "activation_scale" || kind == "input_scale") && (b.Method == "fp8" || b.Method == "compressed-tensors"):

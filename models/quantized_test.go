@@ -209,6 +209,28 @@ var quantForms = map[string]struct {
 			}
 		}, true,
 	},
+	"hqq": {
+		map[string]any{"quant_method": "hqq", "quant_config": map[string]any{"weight_quant_params": map[string]any{"nbits": 4, "axis": 1}}},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return hqqTensors(seed, rows, columns, false)
+		}, true,
+	},
+	"hqq across": {
+		map[string]any{"quant_method": "hqq", "quant_config": map[string]any{"mlp.up_proj": map[string]any{}}},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return hqqTensors(seed, rows, columns, true)
+		}, false,
+	},
+	"fbgemm_fp8": {
+		map[string]any{"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			codes := bytes.ReplaceAll(noise(seed, rows*columns), []byte{0x7f}, []byte{0})
+			return map[string]heldTensor{
+				"weight":       {"F8_E4M3", []int{rows, columns}, bytes.ReplaceAll(codes, []byte{0xff}, []byte{0x80})},
+				"weight_scale": {"F32", []int{rows, 1}, singlesOf(seed+1, rows)},
+			}
+		}, true,
+	},
 	"gptq of 3 bits": {
 		map[string]any{"quant_method": "gptq", "bits": 3, "group_size": 64, "checkpoint_format": "gptq"},
 		func(seed uint32, rows, columns int) map[string]heldTensor {
@@ -251,6 +273,24 @@ func gptqTensors(seed uint32, rows, columns int, order bool) map[string]heldTens
 		"scales":  {"F16", []int{columns / 64, rows}, halvesOf(seed+2, columns/64, rows)},
 		"g_idx":   {"I32", []int{columns}, index},
 	}
+}
+
+// hqqTensors are those of transformers' HqqConfig, whose modules say how they lie where across is true.
+func hqqTensors(seed uint32, rows, columns int, across bool) map[string]heldTensor {
+	groups := rows * columns / 64
+	shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(rows)), uint64(columns))
+	x := map[string]heldTensor{
+		"W_q": {"U8", []int{groups / 2, 64}, noise(seed, rows*columns/2)}, "shape": {"I64", []int{2}, shape},
+		"scale": {"F16", []int{groups, 1}, halvesOf(seed+1, groups, 1)}, "zero": {"F16", []int{groups, 1}, halvesOf(seed+2, groups)},
+		"round_zero": {"U8", []int{}, []byte{0}},
+	}
+	if across {
+		x["W_q"] = heldTensor{"F16", []int{16, groups}, noise(seed, rows*columns/2)} // bytes as halves
+		x["axis"], x["nbits"] = heldTensor{"I32", []int{}, make([]byte, 4)}, heldTensor{"I32", []int{}, []byte{4, 0, 0, 0}}
+		x["packing"] = heldTensor{"U8", []int{7}, []byte("4bit_u8")}
+		x["compute_dtype"] = heldTensor{"U8", []int{13}, []byte("torch.float16")}
+	}
+	return x
 }
 
 // singlesOf returns small float32.
@@ -377,8 +417,31 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 		form, want string
 		change     func(config map[string]any, tensors map[string]heldTensor)
 	}{
-		{"awq", `weights quantised by "hqq"; those that are read are awq`, func(c map[string]any, _ map[string]heldTensor) {
-			c["quantization_config"] = map[string]any{"quant_method": "hqq"}
+		{"awq", `weights quantised by "aqlm"; those that are read are awq`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "aqlm"}
+		}},
+		{"hqq", proj + "zero is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"zero") }},
+		{"hqq", proj + "W_q has 5 bytes, which 128 × 64 codes of 4 bits in groups of 64 do not", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"W_q"] = heldTensor{"U8", []int{5}, make([]byte, 5)}
+		}},
+		{"hqq", proj + "scale has 3 numbers", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"scale"] = heldTensor{"F16", []int{3}, make([]byte, 6)}
+		}},
+		{"hqq", proj + "shape is of float16", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"shape"] = heldTensor{"F16", []int{2}, make([]byte, 4)}
+		}},
+		{"hqq", proj + "scale has 128 numbers, and " + proj + "zero 128, for -1 × 64 weights", func(_ map[string]any, x map[string]heldTensor) {
+			shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, ^uint64(0)), 64)
+			x[proj+"shape"] = heldTensor{"I64", []int{2}, shape}
+		}},
+		{"hqq across", proj + `packing, which is "7bit__"`, func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"packing"] = heldTensor{"U8", []int{6}, []byte("7bit__")}
+		}},
+		{"hqq across", proj + `compute_dtype, "torch.bfloat16", where`, func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"compute_dtype"] = heldTensor{"U8", []int{14}, []byte("torch.bfloat16")}
+		}},
+		{"fbgemm_fp8", proj + "weight is of float16", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight"] = heldTensor{"F16", []int{128, 64}, make([]byte, 2*128*64)}
 		}},
 		{"bitsandbytes", `"bitsandbytes", neither in 8 bits nor in 4`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes"}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/transformers"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 	"github.com/optimem/optimem/text/tokenizer"
@@ -212,18 +213,20 @@ func (c *ggufConfig) check() error {
 }
 
 var (
-	ggufOutside = map[string]string{
-		"model.embed_tokens.": "token_embd.", "model.norm.": "output_norm.", "lm_head.": "output.",
-	}
-	ggufInside = map[string]string{
-		"input_layernorm.": "attn_norm.", "post_attention_layernorm.": "ffn_norm.",
-		"self_attn.q_proj.": "attn_q.", "self_attn.k_proj.": "attn_k.", "self_attn.v_proj.": "attn_v.", "self_attn.o_proj.": "attn_output.",
-		"self_attn.q_norm.": "attn_q_norm.", "self_attn.k_norm.": "attn_k_norm.",
-		"mlp.gate_proj.": "ffn_gate.", "mlp.up_proj.": "ffn_up.", "mlp.down_proj.": "ffn_down.",
-	}
-	inBlock = regexp.MustCompile(`^model\.layers\.([0-9]{1,6})\.(.*\.)(weight|bias)$`)
-	ofTop   = regexp.MustCompile(`^(.*\.)(weight|bias)$`)
+	ggufOutside = byTransformers(transformers.GGUFOutside())
+	ggufInside  = byTransformers(transformers.GGUFInside())
+	inBlock     = regexp.MustCompile(`^model\.layers\.([0-9]{1,6})\.(.*\.)(weight|bias)$`)
+	ofTop       = regexp.MustCompile(`^(.*\.)(weight|bias)$`)
 )
+
+// byTransformers are llama.cpp's names by transformers', of a list of both.
+func byTransformers(names []string) map[string]string {
+	named := make(map[string]string)
+	for pair := range slices.Chunk(names, 2) {
+		named[pair[1]] = pair[0]
+	}
+	return named
+}
 
 // ggufName returns llama.cpp's name of a tensor, with its block; false where it has none.
 func ggufName(name string) (named, within string, block int64, ok bool) {

@@ -17,6 +17,8 @@ import (
 //	LLMINT8      scale, float32; codes with a sign:              round(float32(code × scale) × float32(1 ÷ 127))
 //	SINT8        scale, float32; codes with a sign:              round(code × scale)
 //	NF4, FP4     scale, float32; codes in half bytes:            round(number of the code × scale)
+//	HQQ4, HQQ8   scale and what stands for nothing, both in the dtype that is rounded to; codes as INT4's and INT8's:
+//	             round(round(code − nothing) × scale)
 //
 // Their names end in how many numbers a block has and in the dtype that numbers are rounded to, as the library rounds them.
 
@@ -40,15 +42,18 @@ const ownID = 1 << 20
 
 func makeOwn() []Encoding {
 	var all []Encoding
-	for _, dtype := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+	dtypes := []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32}
+	adder := func(n int64, dtype tensor.DType) func(kind string, bytes int64, decode func(to []float32, b []byte)) {
+		return func(kind string, bytes int64, decode func(to []float32, b []byte)) {
+			all = append(all, Encoding{
+				ID: ownID + uint32(len(all)), Name: ownName(kind, n, dtype), Elements: n, Bytes: bytes,
+				decode: decode,
+			})
+		}
+	}
+	for _, dtype := range dtypes {
 		for _, n := range blockSizes {
-			width := int64(dtype.Size())
-			add := func(kind string, bytes int64, decode func(to []float32, b []byte)) {
-				all = append(all, Encoding{
-					ID: ownID + uint32(len(all)), Name: ownName(kind, n, dtype), Elements: n, Bytes: bytes,
-					decode: decode,
-				})
-			}
+			width, add := int64(dtype.Size()), adder(n, dtype)
 			add("INT4", width+1+n/2, func(to []float32, b []byte) { decodeInt4(to, b, dtype) })
 			add("INT8", width+1+n, func(to []float32, b []byte) { decodeInt8(to, b, dtype) })
 			add("F8E4M3", 4+n, func(to []float32, b []byte) { decodeFloat8(to, b, dtype) })
@@ -56,6 +61,13 @@ func makeOwn() []Encoding {
 			add("SINT8", 4+n, func(to []float32, b []byte) { decodeSigned8(to, b, dtype) })
 			add("NF4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableNF4) })
 			add("FP4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableFP4) })
+		}
+	}
+	for _, dtype := range dtypes { // behind the others, whose numbers stay what they were
+		for _, n := range blockSizes {
+			width, add := int64(dtype.Size()), adder(n, dtype)
+			add("HQQ4", 2*width+n/2, func(to []float32, b []byte) { decodeHQQ4(to, b, dtype) })
+			add("HQQ8", 2*width+n, func(to []float32, b []byte) { decodeHQQ8(to, b, dtype) })
 		}
 	}
 	return all
