@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/optimem/optimem/models"
 )
 
 // Defaults are what a folder says of how its model is meant to write.
@@ -32,6 +34,15 @@ type Defaults struct {
 	Speech *Speech
 	// Pictures says that the model writes of a picture, which is its source.
 	Pictures bool
+	// Sees says how the model sees pictures in what it reads, if it is opened as a whole; nil of models that see none.
+	Sees *Sees
+}
+
+// A Sees says how a model sees pictures: Class is what [models.Options.Arch] opens it whole by, since it is taken for its
+// text part otherwise; Token stands for a part of a picture in a text, Places of them for each picture.
+type Sees struct {
+	Class         string
+	Token, Places int
 }
 
 // A Speech says how a decoder begins that writes what was spoken: Whisper's.
@@ -115,12 +126,16 @@ func FolderDefaults(folder string) (Defaults, error) {
 	return d, d.captions(folder)
 }
 
-// captions reads how a text of a picture begins and ends, where config.json names a model that writes such: BLIP, of
+// captions reads whether the model sees pictures, and how a text of a picture begins and ends, where config.json names a model that writes such: BLIP, of
 // which the entries of its text part count, whatever generation_config.json says.
 func (d *Defaults) captions(folder string) error {
 	text, err := readFile(folder, "config.json", maxConfig)
 	if err != nil || text == nil {
 		return err
+	}
+	if class, token, places := models.Seeing(text); class != "" {
+		d.Sees = &Sees{class, token, places}
+		return nil
 	}
 	var c struct {
 		Classes json.RawMessage `json:"architectures"`

@@ -64,6 +64,9 @@ type Options struct {
 	// choice follows one: others than the first are what followed other occurrences of the same tokens. 0 is 1. More
 	// take blocks of their own, which are planned. A model that keeps states, or has layers with a window, has one.
 	Branches int
+	// Pictures is how many pictures a request may have, of a model that sees some ([models.Model.Pictures]): what stands for
+	// them in texts is kept beside keys and values, of all sequences. 0 is 1.
+	Pictures int
 }
 
 // The defaults.
@@ -94,6 +97,8 @@ type Engine struct {
 	// source is how many positions a source has at most, 0 of a model that reads none, and sourceWords how many tokens
 	// it may have.
 	source, sourceWords int
+	// picture stands for a part of a picture in a text, places of them for each picture; 0 places of a model that sees none.
+	picture, places int
 
 	// stretch is how many tokens a sequence has before its length matters, where one may have more; 0 otherwise. restarts says
 	// that one that becomes longer begins again.
@@ -170,6 +175,8 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, &RequestError{"Sequences", fmt.Sprintf("%d sequences", opts.Sequences)}
 	case opts.Speculate < NoSpeculation || opts.Speculate > MostSpeculation:
 		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, MostSpeculation)}
+	case opts.Pictures < 0:
+		return nil, &RequestError{"Pictures", fmt.Sprintf("%d pictures", opts.Pictures)}
 	case opts.Rows < 0 || opts.Rows > maxRows:
 		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
 	}
@@ -181,7 +188,7 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, err
 	}
 	most := defaultContext
-	if model.Source() > 0 {
+	if _, places := model.Pictures(); model.Source() > 0 && places == 0 {
 		most = sourceContext
 	}
 	for _, size := range sizes(opts, min(max(longest, 1), most)) {
@@ -228,10 +235,11 @@ func sizes(opts Options, longest int) []size {
 // open returns an engine of a size.
 func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *Engine, err error) {
 	perSequence := graph.Blocks(n.context)
-	source := model.Source()
-	if _, isSound := model.Sound(); !isSound {
-		source = min(source, n.context)
+	source, err := opts.sourceOf(model, n)
+	if err != nil {
+		return nil, err
 	}
+	picture, places := model.Pictures()
 	sourceBlocks := graph.Blocks(source) * opts.Sequences
 	keys, recurrent := model.Keeps()
 	states := 0
@@ -264,7 +272,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		return nil, &RequestError{"Draft", "guesses for a model that reads a source, of which it would know nothing"}
 	}
 	e := &Engine{
-		model: steps, whole: whole, opts: opts, context: n.context, rows: n.rows, source: source,
+		model: steps, whole: whole, opts: opts, context: n.context, rows: n.rows, source: source, picture: picture, places: places,
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
 		blocks: blocks, sources: newSources(sourceBlocks), ahead: newAhead(opts, n.rows), now: time.Now,
 	}
@@ -303,6 +311,21 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	go e.loop()
 	return e, nil
+}
+
+// sourceOf is how many positions a source of a model has at most, 0 of one that reads none.
+func (o *Options) sourceOf(model *models.Model, n size) (int, error) {
+	source := model.Source()
+	_, places := model.Pictures()
+	switch _, isSound := model.Sound(); {
+	case places > 0 && o.Pictures > source/places:
+		return 0, &RequestError{"Pictures", fmt.Sprintf("%d pictures: 1 to %d are possible", o.Pictures, source/places)}
+	case places > 0:
+		return places * max(o.Pictures, 1), nil
+	case !isSound:
+		return min(source, n.context), nil
+	}
+	return source, nil
 }
 
 // startSession begins what runs the passes: a session, or what is elsewhere.
@@ -365,7 +388,8 @@ func (e *Engine) largest(ctx context.Context, session *runtime.Session) (*plan.P
 	return p, err
 }
 
-// ForecastSource returns the plan of the pass that reads a source of so many positions, of a model that reads one.
+// ForecastSource returns the plan of the pass that reads a source of so many positions, of a model that reads one; or one
+// of the pictures of a source.
 func (e *Engine) ForecastSource(ctx context.Context, positions int) (*plan.Plan, error) {
 	if positions < 1 || positions > e.source {
 		return nil, &RequestError{"Source", fmt.Sprintf("of %d positions: it has 1 to %d", positions, e.source)}

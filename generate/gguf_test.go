@@ -61,7 +61,7 @@ func TestGGUFWritesWhatTransformersWrites(t *testing.T) {
 		ids, told []int
 	}{
 		"raw":  {TextRequest{Prompt: want.Prompt}, want.Raw.IDs, want.Raw.Told},
-		"chat": {TextRequest{Messages: []Message{{"user", want.Prompt}}}, want.Chat.IDs, want.Chat.Told},
+		"chat": {TextRequest{Messages: []Message{{Role: "user", Content: want.Prompt}}}, want.Chat.IDs, want.Chat.Told},
 	} {
 		ids, err := text.Tokens(c.request)
 		if err != nil || !slices.Equal(ids, c.ids) {

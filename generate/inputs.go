@@ -69,8 +69,11 @@ func (in *stepInputs) add(r row, wanted bool) {
 		putTable(in.windows[i*in.width:][:in.width], r.s.windowFrom, r.s.window)
 	}
 	if in.sourceWidth > 0 {
-		in.sourceAt[i] = int64(r.s.source.positions - 1)
-		putTable(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth], 0, r.s.source.table)
+		var table []int
+		if in.sourceAt[i] = r.s.sees(r.at); r.s.source != nil {
+			table = r.s.source.table
+		}
+		putTable(in.sourceTables[i*in.sourceWidth:][:in.sourceWidth], 0, table)
 	}
 	if wanted {
 		in.wanted = append(in.wanted, int64(i))

@@ -134,6 +134,9 @@ type sequence struct {
 	// source is Request.Source where it lies, and root its serial number.
 	source *source
 	root   uint64
+	// seen says of each token of the prompt which position of the source stands in its place, -1 for none, of a model that
+	// sees pictures; nil of others.
+	seen []int32
 	// adapter is the number of Request.Adapter.
 	adapter int64
 	sampler *sampler
@@ -178,6 +181,10 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 	if r.MaxTokens > 0 {
 		most = min(most, len(r.Prompt)+r.MaxTokens)
 	}
+	seen, err := e.seenPlaces(r)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var read chan int
 	if r.Progress != nil {
@@ -187,7 +194,7 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens: append(make([]int, 0, most), r.Prompt...), since: r.Priority.Since(e.now()),
-		sampler: newSampler(r, e.vocabulary), hope: hope, luck: [2]float64{luck, luck}, state: noState, marked: noState,
+		seen: seen, sampler: newSampler(r, e.vocabulary), hope: hope, luck: [2]float64{luck, luck}, state: noState, marked: noState,
 	}
 	s.sampler.most = most
 	if e.draft != nil {

@@ -20,7 +20,8 @@ import (
 type Source struct {
 	// Tokens are those of a text.
 	Tokens []int
-	// Features are those of a sound or the pixels of a picture, as [models.Model.Sound] has them.
+	// Features are those of a sound or the pixels of a picture, as [models.Model.Sound] has them; of a model that sees
+	// pictures in texts ([models.Model.Pictures]), of all pictures one behind the other.
 	Features []float32
 
 	once sync.Once
@@ -133,15 +134,18 @@ func (e *Engine) checkSource(s *Source) error {
 	switch {
 	case e.source == 0 && s != nil:
 		return wrong("is given, and the model reads none")
-	case e.source == 0:
+	case e.source == 0, e.places > 0 && s == nil:
+		return nil
+	case e.places > 0:
+		want := elements(sound.Shape[1:])
+		if n := len(s.Features); len(s.Tokens) > 0 || n == 0 || n%want != 0 || n/want > e.source/e.places {
+			return wrong("has %d numbers, and the model sees 1 to %d pictures of %v", n, e.source/e.places, sound.Shape[1:])
+		}
 		return nil
 	case s == nil:
 		return wrong("is missing: the model reads a text, a sound or a picture before it writes")
 	case isSound:
-		want := 1
-		for _, n := range sound.Shape[1:] {
-			want *= n
-		}
+		want := elements(sound.Shape[1:])
 		if len(s.Tokens) > 0 || len(s.Features) != want {
 			return wrong("has %d features, and the model reads %v of a sound or a picture", len(s.Features), sound.Shape[1:])
 		}
@@ -157,6 +161,88 @@ func (e *Engine) checkSource(s *Source) error {
 		}
 	}
 	return nil
+}
+
+// elements is how many there are of a shape.
+func elements(shape tensor.Shape) int {
+	n := 1
+	for _, x := range shape {
+		n *= x
+	}
+	return n
+}
+
+// Pictures returns what stands for a part of a picture in a prompt, and how many of these tokens do for each picture of
+// the request's source, of a model that sees some; no places of others.
+func (e *Engine) Pictures() (token, places int) { return e.picture, e.places }
+
+// MostPictures returns how many pictures a request may have.
+func (e *Engine) MostPictures() int { return e.source / max(e.places, 1) * min(e.places, 1) }
+
+// pictures is how many a source has.
+func (e *Engine) pictures(s *Source) int {
+	sound, _ := e.model.Sound()
+	if e.places == 0 || s == nil {
+		return 0
+	}
+	return len(s.Features) / elements(sound.Shape[1:])
+}
+
+// WithPlaces returns a prompt in which one token stands for each picture of a source as one that has all places of the
+// pictures. A prompt that has another number of these tokens is as it is.
+func (e *Engine) WithPlaces(prompt []int, s *Source) []int {
+	n, named := e.pictures(s), 0
+	for _, id := range prompt {
+		if id == e.picture {
+			named++
+		}
+	}
+	if n == 0 || named != n {
+		return prompt
+	}
+	whole := make([]int, 0, len(prompt)+n*(e.places-1))
+	for _, id := range prompt {
+		times := 1
+		if id == e.picture {
+			times = e.places
+		}
+		for range times {
+			whole = append(whole, id)
+		}
+	}
+	return whole
+}
+
+// seenPlaces says of each token of a prompt which position of its pictures stands in its place, nil of a request without
+// some.
+func (e *Engine) seenPlaces(r Request) ([]int32, error) {
+	n := e.pictures(r.Source)
+	if n == 0 {
+		return nil, nil // the token stands for itself
+	}
+	seen, next := make([]int32, len(r.Prompt)), int32(0)
+	for i, id := range r.Prompt {
+		if seen[i] = -1; id == e.picture {
+			seen[i] = next
+			next++
+		}
+	}
+	if int(next) != n*e.places {
+		return nil, &RequestError{"Prompt", fmt.Sprintf("has token %d %d times, and %d pictures have %d places", e.picture, next, n, n*e.places)}
+	}
+	return seen, nil
+}
+
+// sees is the last position of its source that one of a sequence's tokens sees; of pictures the one that stands in its
+// place, negative for none.
+func (s *sequence) sees(at int) int64 {
+	switch {
+	case at < len(s.seen):
+		return int64(s.seen[at])
+	case s.seen != nil || s.source == nil:
+		return -1
+	}
+	return int64(s.source.positions - 1)
 }
 
 // sourceWords is how many tokens the texts have that a graph reads: the rows of the tables that it looks them up in.
@@ -175,12 +261,14 @@ func sourceWords(g *graph.Graph) int {
 
 // takeSource gives a sequence its source's place. It reports whether there was room.
 func (e *Engine) takeSource(s *sequence) bool {
-	if e.source == 0 {
+	if e.source == 0 || s.Source == nil {
 		return true
 	}
 	positions := e.source
 	if n := len(s.Source.Tokens); n > 0 {
 		positions = n
+	} else if e.places > 0 {
+		positions = e.places * e.pictures(s.Source)
 	}
 	e.blocks.serial++
 	if s.source = e.sources.take(s.Source, positions, e.blocks.serial); s.source == nil {
@@ -207,7 +295,9 @@ type reading struct {
 
 // sourceRows is how many positions a pass has that reads a source of so many.
 func (e *Engine) sourceRows(positions int) int {
-	if _, isSound := e.model.Sound(); isSound {
+	if _, isSound := e.model.Sound(); e.places > 0 {
+		return e.places
+	} else if isSound {
 		return e.source
 	}
 	return min(max(bucket(positions), graph.BlockRows), e.source)
@@ -225,15 +315,27 @@ func (e *Engine) sourceShapes(positions int) map[string]tensor.Shape {
 	return shapes
 }
 
-// read runs the pass that reads a source. What pads a text is seen by none of its tokens.
+// read runs the pass that reads a source, or one for each of its pictures.
 func (e *Engine) read(ctx context.Context, x *source) error {
+	for k := range max(e.pictures(x.Source), 1) {
+		if err := e.readPart(ctx, x, k); err != nil {
+			return fmt.Errorf("reading a source of %d positions: %w", x.positions, err)
+		}
+	}
+	x.read = true
+	return nil
+}
+
+// readPart reads a source, or picture k of one. What pads a text is seen by none of its tokens.
+func (e *Engine) readPart(ctx context.Context, x *source, k int) error {
 	r, width := &e.reading, graph.Blocks(e.source)
 	n := e.sourceRows(x.positions)
 	r.tokens, r.mask, r.at, r.tables = resized(r.tokens, n), resized(r.mask, n), resized(r.at, n), resized(r.tables, n*width)
+	first := k * e.places
 	for i := range n {
 		r.tokens[i], r.mask[i], r.at[i] = 0, 0, -1
-		if i < x.positions {
-			r.mask[i], r.at[i] = 1, int64(i)
+		if first+i < x.positions {
+			r.mask[i], r.at[i] = 1, int64(first+i)
 		}
 		if i < len(x.Tokens) {
 			r.tokens[i] = int64(x.Tokens[i])
@@ -242,17 +344,16 @@ func (e *Engine) read(ctx context.Context, x *source) error {
 	}
 	in := runtime.Values{models.StepSourceAt: tensor.Of(r.at, n), models.StepSourceBlocks: tensor.Of(r.tables, n, width)}
 	if sound, isSound := e.model.Sound(); isSound {
-		in[models.StepSource] = tensor.Of(x.Features, append([]int{1}, sound.Shape[1:]...)...)
+		each := elements(sound.Shape[1:])
+		in[models.StepSource] = tensor.Of(x.Features[k*each:][:each], append([]int{1}, sound.Shape[1:]...)...)
 	} else {
 		in[models.StepSource], in[models.StepSourceMask] = tensor.Of(r.tokens, 1, n), tensor.Of(r.mask, 1, n)
 	}
 	err := e.session.RunInto(ctx, in, runtime.Values{models.StepSourceRead: tensor.Of(r.done[:], 1, 1, 1)})
-	if err != nil {
-		return fmt.Errorf("reading a source of %d positions: %w", x.positions, err)
+	if err == nil {
+		e.count(1, min(n, x.positions-first), 0)
 	}
-	x.read = true
-	e.count(1, x.positions, 0)
-	return nil
+	return err
 }
 
 // readNext reads the source of the sequence that waits for that longest, if one does.

@@ -23,6 +23,8 @@ type Text struct {
 	chatError error
 	defaults  Defaults
 	grammars  grammars
+	// parted says that the chat template takes the content of a message as a list of parts, not as a text.
+	parted bool
 	// folder is where the files are, "" of a GGUF file.
 	folder string
 }
@@ -66,6 +68,9 @@ type Message struct {
 	// Role is "system", "user", "assistant", or another that the template knows.
 	Role    string `json:"role"`
 	Content string `json:"content"`
+	// Pictures is how many pictures of the request's source come with the message, before its text; those of all messages
+	// are the source's, in their order.
+	Pictures int `json:"pictures,omitempty"`
 }
 
 // A TextResult is what was written.
@@ -97,7 +102,32 @@ func OpenText(folder string) (*Text, error) {
 	if t.chat, t.chatError = openChat(folder); t.chatError != nil && !errors.Is(t.chatError, ErrNoChat) {
 		return nil, t.chatError
 	}
+	t.parted = t.takesParts()
 	return t, nil
+}
+
+// takesParts reports whether the chat template leaves out what a message says unless it is a list of parts.
+func (t *Text) takesParts() bool {
+	if t.chat == nil || t.defaults.Sees == nil {
+		return false
+	}
+	const said = "optimem"
+	message := Message{Role: "user", Content: said}.object(false)
+	text, err := t.chat.Render(template.Request{Messages: []any{message}, AddGenerationPrompt: true}, template.Options{})
+	return err != nil || !strings.Contains(text, said)
+}
+
+// object is a message as templates see it: its content a text, or parts.
+func (m Message) object(parted bool) *template.Object {
+	o := template.NewObject().Set("role", m.Role)
+	if !parted && m.Pictures == 0 {
+		return o.Set("content", m.Content)
+	}
+	var parts []any
+	for range m.Pictures {
+		parts = append(parts, template.NewObject().Set("type", "image"))
+	}
+	return o.Set("content", append(parts, template.NewObject().Set("type", "text").Set("text", m.Content)))
 }
 
 // NewWriter returns a writer of an engine, which the caller closes.
@@ -164,12 +194,37 @@ func (t *Text) Render(r TextRequest) (string, error) {
 	if chat.Messages == nil {
 		list := make([]any, len(r.Messages))
 		for i, m := range r.Messages {
-			list[i] = template.NewObject().Set("role", m.Role).Set("content", m.Content)
+			list[i] = m.object(t.parted)
 		}
 		chat.Messages = list
+	} else if list, ok := chat.Messages.([]any); ok && t.parted {
+		chat.Messages = parted(list)
 	}
 	chat.AddGenerationPrompt = !chat.ContinueFinalMessage
 	return t.chat.Render(chat, template.Options{})
+}
+
+// parted returns messages with contents that are parts where they are texts.
+func parted(messages []any) []any {
+	list := slices.Clone(messages)
+	for i, m := range list {
+		o, ok := m.(*template.Object)
+		if !ok {
+			continue
+		}
+		content, _ := o.Get("content")
+		text, ok := content.(string)
+		if !ok {
+			continue
+		}
+		with := template.NewObject()
+		for _, key := range o.Keys() {
+			value, _ := o.Get(key)
+			with.Set(key, value)
+		}
+		list[i] = with.Set("content", []any{template.NewObject().Set("type", "text").Set("text", text)})
+	}
+	return list
 }
 
 // Tokens returns the tokens of a request's prompt, or those of the source of a model that reads one.
@@ -269,13 +324,15 @@ func (w *Writer) Pieces(ctx context.Context, r TextRequest, got func(Piece) erro
 // begin makes the tokens of a request's prompt, or the source of a model that reads one and how the decoder begins.
 func (w *Writer) begin(ctx context.Context, r *TextRequest) error {
 	q := &r.Request
-	if w.engine.Source() == 0 {
-		if r.isTokens() {
-			return nil
+	if _, places := w.engine.Pictures(); w.engine.Source() == 0 || places > 0 {
+		if !r.isTokens() {
+			var err error
+			if q.Prompt, err = w.Tokens(*r); err != nil {
+				return err
+			}
 		}
-		var err error
-		q.Prompt, err = w.Tokens(*r)
-		return err
+		q.Prompt = w.engine.WithPlaces(q.Prompt, q.Source)
+		return nil
 	}
 	if q.Source == nil {
 		ids, err := w.Tokens(*r)

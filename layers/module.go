@@ -175,6 +175,15 @@ func (e *MismatchError) Error() string {
 	return b.String()
 }
 
+// Pictures says how pictures come into a text: what an encoder makes of one stands in the places of so many tokens.
+// Steps read them as a source: see [Trace.KeepSeen] and [Trace.Seen].
+type Pictures struct {
+	// Input is the input that takes them, [pictures channels height width]; Token is what stands for a part of one in a
+	// text, and Places how many of them do for each.
+	Input         string
+	Token, Places int
+}
+
 // Check compares a state dict with what the module wants. It returns nil or a [*MismatchError].
 func (m *Module) Check(arch string, dict StateDict) error { return check(arch, m.StateDict(), dict) }
 
@@ -247,6 +256,9 @@ type Architecture struct {
 	// Source is how many positions a source may have that steps attend to, of an encoder and a decoder: [SourceReader].
 	// It is the first of the inputs. 0 is a model that has none.
 	Source int
+	// Pictures says that some tokens of a text stand for a picture, of an architecture that sees; nil of others. Source
+	// is then how many there are for all pictures of a text at most.
+	Pictures *Pictures
 	// Note says what a state dict did not tell and was assumed, "" where nothing was.
 	Note string
 	// Wrap changes what modules compute; nil changes nothing.

@@ -174,3 +174,42 @@ func (t *Trace) Wanted(x Tensor) Tensor {
 	}
 	return x
 }
+
+// A Seer is a [Stepper] of an architecture that sees: see [Pictures].
+type Seer interface {
+	Stepper
+	// Seen returns what was kept for the places that the rows name, [1 rows size], and which rows name one, bool [rows].
+	// The numbers of others are any.
+	Seen(path string, size int) (x, named Tensor, err error)
+}
+
+// A SeerReader is a [SourceReader] of an architecture that sees.
+type SeerReader interface {
+	SourceReader
+	// KeepSeen keeps what stands for a picture in a text: [1 places size].
+	KeepSeen(path string, x Tensor) error
+}
+
+// KeepSeen keeps what stands for a picture, where a source is read. See [SeerReader].
+func (t *Trace) KeepSeen(m *Module, x Tensor) {
+	s, ok := t.recorder.(SeerReader)
+	if !ok {
+		panic("BUG: a picture is kept where none is read")
+	}
+	if err := s.KeepSeen(t.paths[m], x); err != nil {
+		panic(traceFailure{fmt.Errorf("a picture: %w", err)})
+	}
+}
+
+// Seen returns what was kept of pictures for the rows of a step, and which rows name some. See [Seer].
+func (t *Trace) Seen(m *Module, size int) (x, named Tensor) {
+	s, ok := t.recorder.(Seer)
+	if !ok {
+		panic("BUG: pictures outside of a step")
+	}
+	x, named, err := s.Seen(t.paths[m], size)
+	if err != nil {
+		panic(traceFailure{fmt.Errorf("pictures: %w", err)})
+	}
+	return x, named
+}

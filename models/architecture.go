@@ -27,8 +27,9 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	m.modules = func() []string { return treeModules(a.Root) }
 	m.stretch, m.restarts = a.Stretch, a.Restarts
 	m.recurrent, m.keyless, m.window = a.Recurrent, a.Keyless, a.Window
-	if m.source = a.Source; a.Source > 0 && a.Inputs[0].DType != tensor.Int64 {
-		m.sound = &a.Inputs[0]
+	m.source, m.pictures = a.Source, a.Pictures
+	if i := sourceInput(a); a.Source > 0 && a.Inputs[i].DType != tensor.Int64 {
+		m.sound = &a.Inputs[i]
 	}
 	if m.context = a.Context; a.Context > 0 {
 		m.step = func(o StepOptions) *Model { return m.stepModel(stepSource{ckpt, a, opts.Ops, rename, adapters}, o) }

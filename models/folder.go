@@ -58,6 +58,17 @@ func (m *Model) useConfig(ckpt *loader.Checkpoint, opts Options) error {
 	})
 }
 
+// Seeing returns what names the model that a config.json of Hugging Face describes as a whole, for [Options.Arch], where
+// it sees pictures step by step and is taken for its text part otherwise. token stands for a part of a picture in its
+// texts, places of them for each picture. class is "" of all others.
+func Seeing(config []byte) (class string, token, places int) {
+	class, pictures := transformers.Seeing(config)
+	if pictures == nil {
+		return "", 0, 0
+	}
+	return class, pictures.Token, pictures.Places
+}
+
 // configError gives an error of a configuration its class.
 func configError(ckpt *loader.Checkpoint, err error) error {
 	var unknown *transformers.UnsupportedError

@@ -75,6 +75,8 @@ type Model struct {
 	// source is how many positions a source may have, and sound is the port of one that is no text: see [Model.Source].
 	source int
 	sound  *Port
+	// pictures says how pictures come into texts, nil of a model that sees none step by step.
+	pictures *layers.Pictures
 	// stretch and restarts are those of the architecture.
 	stretch  int
 	restarts bool

@@ -118,7 +118,9 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 	}
 	o.States = max(o.States, 1)
 	if o.Source == 0 {
-		o.Source = m.source
+		if o.Source = m.source; m.pictures != nil {
+			o.Source = m.pictures.Places
+		}
 	}
 	if o.SourceBlocks == 0 {
 		o.SourceBlocks = graph.Blocks(o.Source)
@@ -178,7 +180,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	tables.Shape[1] = graph.Blocks(o.Context)
 	s := newModel(m.ops, m.weights)
 	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
-	s.source, s.sound = o.Source, m.sound
+	s.source, s.sound, s.pictures = o.Source, m.sound, m.pictures
 	s.outputs = []string{StepLogits}
 	s.stretch, s.restarts, s.recurrent, s.keyless, s.window = m.stretch, m.restarts, m.recurrent, m.keyless, m.window
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows")}
@@ -217,6 +219,9 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 		r := newRecorder(from.ckpt, from.ops)
 		r.Ctx, r.rename, r.adapted, r.Graph.SourceBytes = ctx, from.rename, from.adapters.weights, from.adapters.bytes
 		if _, reads := c.Inputs[StepSource]; reads && reading != nil {
+			if err := from.reserve(r, o, s, c); err != nil {
+				return nil, err
+			}
 			return from.read(r, o, reading, c)
 		}
 		bound, err := r.bind(writing, c.Inputs)
@@ -245,7 +250,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			a = lora.Mixed(a, from.adapters.list, step.choose)
 		}
 		if n := len(bound); m.source > 0 {
-			step.sourceAt, step.sourceBlocks = bound[n-2], bound[n-1]
+			step.sourceAt, step.sourceBlocks, step.sees = bound[n-2], bound[n-1], m.pictures != nil
 		}
 		if x := input(StepLengths); x != nil {
 			lengths, err := r.Call("aten::unsqueeze", []any{x, 0}, nil)
@@ -285,6 +290,8 @@ type stepRecorder struct {
 	lengths layers.Tensor
 	// sourceAt and sourceBlocks say where the rows' sources lie, of a model that reads some.
 	sourceAt, sourceBlocks layers.Tensor
+	// sees says that the sources are pictures whose parts are among the tokens.
+	sees bool
 	// written are the caches of keys and values that modules write to, by their paths.
 	written map[string][]graph.Operand
 }
@@ -294,7 +301,7 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 	args := make([]any, len(ports))
 	for i, p := range ports {
 		x, name := layers.Tensor(nil), p.Name
-		if r.sourceAt != nil {
+		if r.sourceAt != nil && !r.sees {
 			var written bool
 			if name, written = strings.CutPrefix(name, "decoder_"); !written && ports[0].DType == tensor.Int64 { // another text's
 				continue

@@ -2,6 +2,8 @@ package models
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
@@ -35,7 +37,7 @@ func (from stepSource) sourcePorts(o StepOptions, steps []Port) (writing, readin
 			{Name: StepSourceBlocks, DType: tensor.Int64, Shape: tensor.Shape{-1, graph.Blocks(o.Source)}, Dims: []string{rows, "source_blocks"}},
 		}
 	}
-	source := from.arch.Inputs[0]
+	source := from.arch.Inputs[sourceInput(from.arch)]
 	source.Name, source.Optional = StepSource, false
 	source.Shape = append(tensor.Shape{1}, source.Shape[1:]...)
 	source.Dims = append([]string{""}, source.Dims[1:]...)
@@ -73,9 +75,9 @@ func (from stepSource) read(r *recorder, o StepOptions, ports []Port, c Call) (*
 	n := len(bound)
 	reads := &sourceRecorder{recorder: r, options: o, at: bound[n-2], blocks: bound[n-1]}
 	a := from.arch
-	args := make([]any, len(a.Inputs))
+	args, first := make([]any, len(a.Inputs)), sourceInput(a)
 	for i, x := range bound[:n-2] {
-		args[i] = x
+		args[first+i] = x
 	}
 	result, err := a.Trace(reads, args)
 	if err != nil {
@@ -85,15 +87,132 @@ func (from stepSource) read(r *recorder, o StepOptions, ports []Port, c Call) (*
 	if len(fields) != 1 {
 		return nil, fmt.Errorf("a source that gives %d results", len(fields))
 	}
-	first := fields[0].Value
+	given := fields[0].Value
 	for _, dim := range []int{1, 2} {
-		out, err := r.Call("aten::slice.Tensor", []any{first, dim, 0, 1}, nil)
+		out, err := r.Call("aten::slice.Tensor", []any{given, dim, 0, 1}, nil)
 		if err != nil {
 			return nil, err
 		}
-		first = out[0]
+		given = out[0]
 	}
-	return r.Graph, r.give(layers.Fields{{Name: StepSourceRead, Value: first}})
+	return r.Graph, r.give(layers.Fields{{Name: StepSourceRead, Value: given}})
+}
+
+// Pictures returns what stands for a part of a picture in a text, and how many of these tokens do for each picture, of a
+// model whose steps see some ([Model.Source]); no places of others.
+func (m *Model) Pictures() (token, places int) {
+	if m.pictures == nil {
+		return 0, 0
+	}
+	return m.pictures.Token, m.pictures.Places
+}
+
+// sourceInput is which input of an architecture takes a source.
+func sourceInput(a *layers.Architecture) int {
+	if a.Pictures == nil {
+		return 0
+	}
+	return slices.IndexFunc(a.Inputs, func(p layers.Port) bool { return p.Name == a.Pictures.Input })
+}
+
+// reserve adds to the graph of a pass that reads a picture the caches that passes which write have: their modules do not
+// run.
+func (from stepSource) reserve(r *recorder, o StepOptions, steps *Model, c Call) error {
+	if from.arch.Pictures == nil {
+		return nil
+	}
+	row := make(map[string]tensor.Shape)
+	for _, p := range steps.inputs {
+		if p.Name == StepSource {
+			continue
+		}
+		shape := slices.Clone(p.Shape)
+		for i := range shape {
+			if shape[i] < 0 {
+				shape[i] = 1
+			}
+		}
+		row[p.Name] = shape
+	}
+	writes, err := steps.build(r.Ctx, Call{Inputs: row, Numbers: c.Numbers})
+	if err != nil {
+		return err
+	}
+	for i := range writes.Values {
+		v := &writes.Values[i]
+		if v.Role == graph.Cache && !strings.HasPrefix(v.Name, seenCache) {
+			r.Graph.AddCache(v.Name, v.DType, v.Shape)
+		}
+	}
+	return nil
+}
+
+// The caches of what stands for pictures begin with seenCache. A row of one is cut into heads of widestSeen numbers at
+// most.
+const (
+	seenCache  = "pictures."
+	widestSeen = 128
+)
+
+// seenCaches are the caches of what stands for pictures in the places of a module's tokens, of so many numbers each:
+// as an attention's, whose keys say nothing. They are not rounded.
+func (r *recorder) seenCaches(o StepOptions, path string, size int) (caches []graph.Operand, heads, width int) {
+	for width = min(size, widestSeen); size%width != 0; {
+		width--
+	}
+	heads, o.DType = size/width, tensor.Float32
+	return []graph.Operand{
+		r.cache(o, seenCache+path, false, o.SourceBlocks, tensor.Shape{heads, 1}),
+		r.cache(o, seenCache+path, true, o.SourceBlocks, tensor.Shape{heads, width}),
+	}, heads, width
+}
+
+// seenAttrs are those of an attention in which each position sees itself alone: what it gives is the value there.
+func seenAttrs() graph.Attrs { return graph.Attrs{"scale": 0.0, "window": 1} }
+
+// KeepSeen implements layers.SeerReader.
+func (r *sourceRecorder) KeepSeen(path string, x layers.Tensor) error {
+	s := x.Shape()
+	if rows := r.at.Shape()[0]; len(s) != 3 || s[0] != 1 || s[1] != rows {
+		return &InputError{StepSourceAt, fmt.Sprintf("%d positions, and a picture is %v", rows, s)}
+	}
+	caches, heads, width := r.seenCaches(r.options, path, s[2])
+	values, err := r.Call("aten::reshape", []any{x, []int{s[1], heads, width}}, nil)
+	if err != nil {
+		return err
+	}
+	keys, err := r.Call("aten::slice.Tensor", []any{values[0], 2, 0, 1}, nil)
+	if err != nil {
+		return err
+	}
+	key := r.Read(keys[0].(*cells.Ref))
+	in := append([]graph.Operand{key, key, r.Read(values[0].(*cells.Ref))}, caches...)
+	_, err = r.Emit1("attend", seenAttrs(), append(in, r.Read(r.at.(*cells.Ref)), r.Read(r.blocks.(*cells.Ref)))...)
+	return err
+}
+
+// Seen implements layers.Seer.
+func (r *stepRecorder) Seen(path string, size int) (x, named layers.Tensor, err error) {
+	if !r.sees {
+		return nil, nil, fmt.Errorf("%s has pictures, and the model sees none", path)
+	}
+	rows := r.sourceAt.Shape()[0]
+	caches, heads, _ := r.seenCaches(r.options, path, size)
+	zeros, err := r.Call("aten::zeros", []any{[]int{rows, heads, 1}}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := append([]graph.Operand{r.Read(zeros[0].(*cells.Ref)), graph.Absent, graph.Absent}, caches...)
+	out, err := r.Emit1("attend", seenAttrs(), append(in, r.Read(r.sourceAt.(*cells.Ref)), r.Read(r.sourceBlocks.(*cells.Ref)))...)
+	if err != nil {
+		return nil, nil, err
+	}
+	is, err := r.Call("aten::ge.Scalar", []any{r.sourceAt, 0}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, err = r.Reshape(out, tensor.Shape{1, rows, size})
+	return x, is[0].(layers.Tensor), err
 }
 
 // A sourceRecorder is what the trace writes to where a source is read.

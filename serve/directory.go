@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/optimem/optimem/models"
 )
 
 // A Kind is what is done with a model.
@@ -261,9 +263,10 @@ func kindOf(root *os.Root, folder string, names map[string]bool) (Kind, error) {
 		return Tensors, errors.New("config.json is not JSON, or not that of a model")
 	}
 	tokens := names["tokenizer.json"] || names["vocab.txt"] || names["tokenizer.model"] || names["vocab.json"]
+	seeing, _, _ := models.Seeing(text)
 	for _, class := range config.Architectures {
 		switch {
-		case strings.HasSuffix(class, "ForCausalLM"), strings.HasSuffix(class, "LMHeadModel"):
+		case strings.HasSuffix(class, "ForCausalLM"), strings.HasSuffix(class, "LMHeadModel"), class == seeing:
 			if tokens {
 				return Text, nil
 			}

@@ -56,6 +56,15 @@ const (
 	folderInput = "pixel_values"
 )
 
+// prepares reports whether a folder says how pictures become numbers, as it is done here.
+func (r *Registry) prepares(f found) bool {
+	text, err := readSmall(r.root, path.Join(f.path, folderSpec))
+	if err == nil {
+		_, err = preprocess.ParseConfig(text)
+	}
+	return err == nil
+}
+
 // folderPictures has a model's input take pictures as its Hugging Face folder says, nil where it says nothing of them.
 // A folder that says what is not done here is opened all the same: its input takes numbers.
 func (r *Registry) folderPictures(f found, ports []models.Port) (*pictureInput, error) {

@@ -226,7 +226,11 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ckpt, model, done, err := r.openModel(f, place, f.settings.Arch)
+	arch := f.settings.Arch
+	if sees := text.Defaults().Sees; sees != nil && arch == "" && len(f.settings.Adapters)+len(r.opts.Adapters) == 0 && r.prepares(f) {
+		arch = sees.Class
+	}
+	ckpt, model, done, err := r.openModel(f, place, arch)
 	if err != nil {
 		return nil, err
 	}
@@ -243,6 +247,9 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	}
 	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Context: cmp.Or(f.settings.Context, r.opts.Context), Sequences: f.settings.Sequences}
 	opts.Session.Memory, opts.Session.Mode = share, f.settings.Mode
+	if _, places := model.Pictures(); places > 0 {
+		opts.Pictures = defaultPictures
+	}
 	opts.Session.HostMemory = 0
 	started, ended := r.told(f.name, &opts.Session)
 	done = append(done, ended)
@@ -268,6 +275,11 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 		return nil, err
 	}
 	started(engine.Session())
+	if engine.MostPictures() > 0 {
+		if t.pictures, err = r.folderPictures(f, model.Inputs()); err != nil {
+			return nil, errors.Join(err, engine.Close())
+		}
+	}
 	t.Writer = generate.NewWriter(text, engine)
 	t.defaults, t.kv, t.sequences = text.Defaults(), opts.KV, opts.Sequences
 	if r.opts.Defaults != nil {
@@ -285,6 +297,9 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 
 // defaultSequences is for how many sequences of a full context there is room if the share admits it.
 const defaultSequences = 4
+
+// defaultPictures is how many pictures a conversation may have.
+const defaultPictures = 4
 
 // openEmbeddings starts an embedder.
 func (r *Registry) openEmbeddings(f found) (_ runner, err error) {

@@ -32,6 +32,8 @@ type textRunner struct {
 	// kv is the dtype of keys and values, sequences for how many full contexts there is room.
 	kv        tensor.DType
 	sequences int
+	// pictures prepares those of messages, nil of a model that sees none.
+	pictures *pictureInput
 }
 
 func (t *textRunner) ports() (inputs, outputs []portJSON) {
@@ -76,6 +78,25 @@ func (t *textRunner) request(c *call) (r generate.TextRequest, err error) {
 		return r, refuse(400, "parameter \"adapter\" is no text")
 	}
 	return r, nil
+}
+
+// seen makes a source of pictures.
+func (t *textRunner) seen(ctx context.Context, files [][]byte) (*generate.Source, func(), error) {
+	if most := t.Engine().MostPictures(); len(files) > most {
+		return nil, nil, forOpenAI(refuse(400, "%d pictures, and a request may have %d", len(files), most))
+	}
+	x, held, err := t.pictures.rows(ctx, &oip.Input{Name: "messages", Texts: files, Shape: tensor.Shape{len(files)}})
+	free := func() { t.pictures.bodies.give(held) }
+	if err != nil {
+		free()
+		return nil, nil, forOpenAI(err)
+	}
+	values, err := tensor.Slice[float32](x)
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	return &generate.Source{Features: values}, free, nil
 }
 
 // infer writes what follows one text.
@@ -302,6 +323,9 @@ func (t texts) Writer(ctx context.Context, need openai.Need) (*openai.WriterLeas
 	lease := &openai.WriterLease{
 		Writer: model.Writer, Defaults: &model.defaults, Release: release,
 		Stop: model.base.Stop, Schema: model.base.Schema, Grammar: model.base.Grammar, Logprobs: model.base.Request.Logprobs,
+	}
+	if model.pictures != nil {
+		lease.Pictures = model.seen
 	}
 	if !adapted {
 		adapter = model.base.Request.Adapter

@@ -27,7 +27,7 @@ answer reads only what is new.
 
 /reset forgets the conversation, /save FILE writes it as JSON, and its keys and values to FILE.kv, /exit or the end of the
 input ends. Ctrl-C ends an answer, and not the program. --history FILE goes on with what /save wrote, and reads only what is
-new where FILE.kv is there.`
+new where FILE.kv is there. The pictures of --image come with the first message.`
 
 const chatExamples = `  optimem chat ./SmolLM2-135M-Instruct
   optimem chat ./Qwen3-4B --memory 2GiB --system "Answer in one sentence."
@@ -65,6 +65,8 @@ type chatting struct {
 	stdin   io.Reader
 	history string
 	said    []generate.Message
+	// seen are the pictures of --image, which the first message comes with.
+	seen *generate.Source
 }
 
 // maxMessage bounds a message.
@@ -85,7 +87,10 @@ func (t *chatting) chat(ctx context.Context) (err error) {
 			err: generate.ErrNoChat, code: exitUsage, hints: []string{"'optimem generate' goes on with a text"},
 		}
 	}
-	if err := t.begin(); err != nil {
+	if err := cmp.Or(t.look(), t.begin()); err != nil {
+		return err
+	}
+	if t.seen, err = t.pictures(ctx); err != nil {
 		return err
 	}
 	e, err := t.start(ctx, t.context, 1)
@@ -142,6 +147,14 @@ func (t *chatting) begin() error {
 		}
 		if err := json.Unmarshal(text, &t.said); err != nil {
 			return &failure{err: fmt.Errorf("%s is no conversation: %w", t.history, err), code: exitUnsafe}
+		}
+	}
+	if len(t.images) > 0 && t.history != "" {
+		return t.usage("", "--history goes on with what was said, and --image is for the first message")
+	}
+	for _, m := range t.said {
+		if m.Pictures > 0 {
+			return t.usage("begin anew with --image", "%s is of pictures, which it does not have", t.history)
 		}
 	}
 	if t.system != "" {
@@ -304,6 +317,16 @@ func (t *chatting) save(ctx context.Context, e *openEngine, path string) {
 	t.say("note", text)
 }
 
+// unseen is how many pictures come with the next message: all with the first.
+func (t *chatting) unseen() int {
+	for _, m := range t.said {
+		if m.Role == "user" {
+			return 0
+		}
+	}
+	return len(t.images)
+}
+
 // answer has the model answer a message. What cannot be answered is said, and the conversation stays as it was.
 func (t *chatting) answer(ctx context.Context, e *openEngine, message string, interrupts <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -317,8 +340,10 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 		case <-done:
 		}
 	}()
-	said := append(t.said[:len(t.said):len(t.said)], generate.Message{Role: "user", Content: message})
-	facts, err := e.write(ctx, t.request("", said), func(piece string) error {
+	said := append(t.said[:len(t.said):len(t.said)], generate.Message{Role: "user", Content: message, Pictures: t.unseen()})
+	r := t.request("", said)
+	r.Request.Source = t.seen
+	facts, err := e.write(ctx, r, func(piece string) error {
 		_, err := io.WriteString(t.stdout, piece)
 		return err
 	})

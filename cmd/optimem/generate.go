@@ -27,7 +27,7 @@ import (
 const generateLong = `Continue a text, or answer. MODEL is the Hugging Face folder of a language model with its tokenizer, or a GGUF file.
 If it has a chat template, PROMPT is a user's message; --raw continues PROMPT itself. An encoder-decoder model (T5, BART,
 mBART, Pegasus, Marian) reads PROMPT as its source; for Whisper, and for wav2vec 2.0 and its like (CTC), PROMPT is a WAV
-file, or --sound; for BLIP it is a picture. Without PROMPT, standard input is the prompt. The text is streamed to standard output.
+file, or --sound; for BLIP it is a picture, and LLaVA sees those of --image. Without PROMPT, standard input is the prompt. The text is streamed to standard output.
 
 The same seed gives the same text in every mode, budget and number of threads, and beside any other prompts. Keys and
 values, and the states of recurrent models, are in the budget. Sampling follows the folder's generation_config.json,
@@ -41,6 +41,7 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate ./gpt2 --raw "The meaning of life is" --beams 5 -n 3
   optimem generate ./flan-t5-small "translate English to German: The house is small."
   optimem generate ./whisper-tiny speech.wav --language en
+  optimem generate ./llava-1.5-7b-hf --image cat.jpg "What is in this picture?"
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
 func (c *commandLine) generateCommand() *cobra.Command {
@@ -104,6 +105,8 @@ func (g *generating) check() error {
 	switch {
 	case g.batchFile != "" && (len(g.args) > 0 || g.promptFile != ""):
 		return g.usage("", "--batch has the prompts: there is no place for another")
+	case g.batchFile != "" && len(g.images) > 0:
+		return g.usage("", "--batch has the prompts: there is no place for an --image")
 	case g.sound != "" && (len(g.args) > 0 || g.promptFile != "" || g.batchFile != ""):
 		return g.usage("", "--sound is what the model reads: there is no place for a prompt")
 	case g.batchFile == "" && g.output != "":
@@ -133,7 +136,7 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if g.batchFile != "" {
 		return g.answerFile(ctx)
 	}
-	if err := g.hear(); err != nil {
+	if err := cmp.Or(g.look(), g.hear()); err != nil {
 		return err
 	}
 	r, tokens, err := g.read(ctx)
@@ -198,7 +201,11 @@ func (g *generating) read(ctx context.Context) (generate.TextRequest, int, error
 	}
 	r := g.requestOf(prompt, nil)
 	tokens, err := g.text.Tokens(r)
-	return r, len(tokens), textError(err)
+	if err != nil {
+		return r, 0, textError(err)
+	}
+	r.Request.Source, err = g.pictures(ctx)
+	return r, len(tokens) + g.places(), err
 }
 
 // requestOf is a prompt, as a user's message where the model has a chat template.
@@ -292,7 +299,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	}
 	engine, err := generate.New(ctx, m.model, generate.Options{
 		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Branches: w.branches,
-		Draft: draft, Remote: far,
+		Draft: draft, Remote: far, Pictures: len(w.images),
 	})
 	if err != nil {
 		return nil, w.stageFailure(err)

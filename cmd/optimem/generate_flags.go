@@ -40,7 +40,9 @@ type writing struct {
 	ahead     int // what speculate says, as [generate.Options.Speculate]
 	branches  int
 	stops     []string
-	logprobs  int
+	// images are files of pictures that the model sees before the prompt, or the first message.
+	images   []string
+	logprobs int
 	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.
 	schemaFile, grammarFile string
 	schema, grammar         string
@@ -69,6 +71,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	w.precisionFlag(cmd)
 	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
 	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", generate.DefaultTokens))
+	flags.StringArrayVar(&w.images, "image", nil, "show the model a picture, a `FILE`, before what is said first (repeatable)")
 	flags.StringArrayVar(&w.stops, "stop", nil, "end before this `TEXT` (repeatable)")
 	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
 	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
@@ -79,7 +82,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.draft, "draft", "", "guess with a smaller `MODEL` of the same vocabulary, in the same memory")
 	flags.StringVar(&w.routing, "routing", "", "write which experts rows went to, a line a layer and pass, to `FILE`.jsonl: for 'plan --trace'")
 	grouped(flags, measureGroup, "routing")
-	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "branches", "draft")
+	grouped(flags, writingGroup, "system", "image", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "branches", "draft")
 
 	w.samplingFlags(cmd)
 	w.sessionFlags(cmd)
@@ -297,7 +300,7 @@ func (w *writing) conversation(content string) []generate.Message {
 	if w.system != "" {
 		list = append(list, generate.Message{Role: "system", Content: w.system})
 	}
-	return append(list, generate.Message{Role: "user", Content: content})
+	return append(list, generate.Message{Role: "user", Content: content, Pictures: len(w.images)})
 }
 
 // words makes a text one line that is not too long.

@@ -56,31 +56,11 @@ func (g *generating) listened(read func(f *os.File) (generate.Heard, error)) (er
 	return soundError(g.sound, err)
 }
 
-// picture reads a picture as the folder's preprocessor_config.json says.
-func (g *generating) picture(ctx context.Context) (*generate.Source, error) {
-	spec, err := g.pictureSpec(g.sound)
-	if err != nil {
-		return nil, err
-	}
-	p, err := g.decode(ctx, g.sound)
-	if err != nil {
-		return nil, err
-	}
-	height, width, err := spec.Size(p.Height, p.Width)
-	if err != nil {
-		return nil, g.pictureError(g.sound, err)
-	}
-	values := make([]float32, 3*height*width)
-	if err := spec.Apply(ctx, p, values); err != nil {
-		return nil, g.pictureError(g.sound, err)
-	}
-	return &generate.Source{Features: values}, nil
-}
-
 // source reads a picture; or a sound: a WAV file, or features in a file of NumPy's.
 func (g *generating) source(ctx context.Context) (source *generate.Source, err error) {
 	if g.text.Defaults().Pictures {
-		return g.picture(ctx)
+		values, err := g.pixels(ctx, g.sound)
+		return &generate.Source{Features: values}, err
 	}
 	return source, g.listened(func(f *os.File) (h generate.Heard, err error) {
 		if !heard.IsFeatures(f) {

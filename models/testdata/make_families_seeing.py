@@ -4,7 +4,8 @@
     python make_families_seeing.py llava            the references of some model types
 
 Records of models whose folders are taken for their text part have the class in `arch`, those of models that write of a picture
-the tokens that transformers writes of the first picture of the first case in `caption`.
+the tokens that transformers writes of the first picture of the first case in `caption`. `written` are those that it writes behind
+each text of each case, with the pictures that are in it.
 """
 
 import gzip
@@ -22,7 +23,7 @@ from zoo_spec import image, literal
 
 ONE = {"num_hidden_layers": 1}
 EYES = VISION | {"num_hidden_layers": 3, "model_type": "clip_vision_model"}
-WORDS = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {"num_key_value_heads": 2, "model_type": "llama"}
+WORDS = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {"num_key_value_heads": 2, "max_position_embeddings": 128, "model_type": "llama"}
 LLAVA = {"text_config": WORDS, "vision_config": EYES, "image_token_index": 7}
 
 
@@ -83,6 +84,27 @@ def caption(model, pixels):
     return tokens.sequences[0].tolist()
 
 
+def written(model, cases, token):
+    """What a model writes behind texts with pictures: the likeliest tokens, whatever ends a text, and how sure it is."""
+    rows, gap = [], float("inf")
+    for case in cases:
+        inputs, first, lists = hf.tensors(case), 0, []
+        for row in inputs["input_ids"]:
+            more = {}
+            if "pixel_values" in inputs:
+                n = int((row == token).sum()) * len(inputs["pixel_values"]) // int((inputs["input_ids"] == token).sum())
+                more["pixel_values"] = inputs["pixel_values"][first:first + n]
+                first += n
+            out = model.generate(row[None], max_new_tokens=12, do_sample=False, num_beams=1, eos_token_id=-1,
+                                 output_logits=True, return_dict_in_generate=True, **more)
+            top = torch.stack([x[0] for x in out.logits]).topk(2).values
+            gap = min(gap, float((top[:, 0] - top[:, 1]).min()))
+            lists.append(out.sequences[0, len(row):].tolist())
+        rows.append(lists)
+    print("gap", gap)
+    return rows
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -103,6 +125,8 @@ def main():
             arch = {"arch": cls} if kind in PARTS else {}
             if cls == "BlipForConditionalGeneration":
                 arch["caption"] = caption(models[0], hf.tensors(cases[0])["pixel_values"][:1])
+            if kind in PARTS:
+                arch["written"] = written(models[0], [c for c in cases if "attention_mask" not in c], 7)
             records.append({"name": name, "config": config, "reference": record} | arch)
         with open(os.path.join(hf.OUT, kind + ".heads.json.gz"), "wb") as f:
             f.write(gzip.compress(zoo_program.pack(records), 9, mtime=0))

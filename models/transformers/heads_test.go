@@ -28,6 +28,8 @@ type recorded struct {
 	Greedy []int64
 	// Caption are the tokens that a model writes of the first picture of its first case; empty where it writes none.
 	Caption []int
+	// Written are the tokens that a model that sees writes behind the texts of its cases, with the pictures that are in them.
+	Written [][][]int
 }
 
 // recordedModels reads the recorded models of all types, by type.

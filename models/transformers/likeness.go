@@ -112,7 +112,7 @@ func (c *config) asNote(h *head) string {
 	case c.part != "":
 		more := ""
 		if _, class, _ := strings.Cut(strings.TrimSuffix(c.part, ")"), "("); seeing(class) {
-			more = " (--arch " + class + " takes them, for run)"
+			more = " (--arch " + class + " takes them, and --image of generate and chat)"
 		}
 		return fmt.Sprintf("the text part of %s: pictures are no input%s", c.part, more)
 	}

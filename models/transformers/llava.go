@@ -22,12 +22,12 @@ var llava = &family{
 		llavaClass + "Model":                    {Forward: llavaModelForward},
 		llavaClass + "MultiModalProjector":      layers.Unary(through("linear_1", "act", "linear_2")),
 	},
-	heads: []head{{class: "LlavaForConditionalGeneration", make: func(c *config) *layers.Module {
+	heads: []head{seeingSteps(llavaContext, llavaPictures, head{class: "LlavaForConditionalGeneration", make: func(c *config) *layers.Module {
 		text := c.sub("text_config")
 		return layers.New(llavaClass+"ForConditionalGeneration", nil).
 			Add("model", llavaModel(c)).
 			Add("lm_head", layers.Linear(text.size("hidden_size", 4096), text.size("vocab_size", 32000), layers.NoBias))
-	}}},
+	}})},
 	inputs: func(c *config) []layers.Port {
 		eyes := llavaEyes(c)
 		picture := pixels(eyes, 224, true)[0]
@@ -36,6 +36,58 @@ var llava = &family{
 		return []layers.Port{tokens("input_ids", true), picture, tokens("attention_mask", true), tokens("position_ids", true)}
 	},
 	tied: [][2]string{{"lm_head.weight", "model.language_model.embed_tokens.weight"}},
+}
+
+// llavaContext is how many positions a sequence of the model of texts may have.
+func llavaContext(c *config) int {
+	text := clipConfig(c, "text_config")
+	defer c.adopt(text)
+	if f := c.named(text.text("model_type", "llama")); f != nil {
+		for _, h := range f.heads {
+			if h.context != nil && h.source == nil {
+				return h.context(text)
+			}
+		}
+	}
+	return 0
+}
+
+// llavaPictures says which token of a text stands for patches, and how many patches a picture has.
+func llavaPictures(c *config) *layers.Pictures {
+	eyes := llavaEyes(c)
+	defer c.adopt(eyes)
+	height, width := eyes.pair("image_size", 224)
+	patch, whole := 16, 0
+	if eyes.text("model_type", "clip_vision_model") == "clip_vision_model" {
+		patch, whole = 32, 1 // for all of the picture
+	}
+	patchHeight, patchWidth := eyes.pair("patch_size", patch)
+	places := (height/max(patchHeight, 1))*(width/max(patchWidth, 1)) + whole
+	if c.text("vision_feature_select_strategy", "default") == "default" {
+		places--
+	}
+	if places < 1 || places > maxTable {
+		c.fail("vision_config", "describes pictures of %d patches", places)
+		places = 1
+	}
+	return &layers.Pictures{Input: "pixel_values", Token: c.number("image_token_index|image_token_id", 32000), Places: places}
+}
+
+// Seeing returns the class of the model that a config.json describes as a whole, and how pictures come into its texts,
+// where its folder is taken for its text part unless that class is named ([Named]); "" and nil of all others.
+func Seeing(text []byte) (class string, pictures *layers.Pictures) {
+	c, err := parseWhole(text, nil)
+	if err != nil {
+		return "", nil
+	}
+	h := llava.heads[0]
+	if class = c.architecture(); !seeing(class) || c.fields["model_type"] != llava.model {
+		return "", nil
+	}
+	if pictures = h.pictures(c); c.err != nil {
+		return "", nil
+	}
+	return class, pictures
 }
 
 // seeing reports whether a class is that of a model that sees as a whole, not of its text part.
@@ -150,7 +202,7 @@ func with(attrs map[string]any, key string, value any) map[string]any {
 func llavaForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	out := t.ChildOf(m, "model", args...).(layers.Fields)
 	if out[0].Name == "last_hidden_state" {
-		out[0] = layers.Field{Name: "logits", Value: t.Child(m, "lm_head", out[0].Value.(layers.Tensor))}
+		out[0] = layers.Field{Name: "logits", Value: t.Child(m, "lm_head", t.Wanted(out[0].Value.(layers.Tensor)))}
 	}
 	return out
 }
@@ -159,8 +211,13 @@ func llavaModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	ids, pixels := optional(t, args, 0), optional(t, args, 1)
 	var seen layers.Fields
 	var places *pictured
-	if pixels != nil {
+	if _, steps := t.Steps(); steps {
+		places = &pictured{seen: m}
+	} else if pixels != nil {
 		features := llavaFeatures(t, m, pixels)
+		if t.Reads() {
+			t.KeepSeen(m, features)
+		}
 		seen = layers.Fields{{Name: "image_features", Value: features}}
 		places = &pictured{features: features, token: m.Int("picture")}
 	}
@@ -192,16 +249,22 @@ func llavaFeatures(t *layers.Trace, m *layers.Module, pixels layers.Tensor) laye
 	return t.Child(m, "multi_modal_projector", x)
 }
 
-// A pictured says what stands in the places of a token: the features of pictures, in their order.
+// A pictured says what stands in the places of a token: the features of pictures, in their order; in a step those that
+// the module seen kept when it read them.
 type pictured struct {
 	features layers.Tensor
 	token    int
+	seen     *layers.Module
 }
 
 // place puts the features into the embeddings of tokens, [batch, tokens, size].
 func (p *pictured) place(t *layers.Trace, ids, x layers.Tensor) layers.Tensor {
 	if p == nil {
 		return x
+	}
+	if p.seen != nil {
+		kept, named := t.Seen(p.seen, x.Shape()[2])
+		return t.Op("where.self", t.Op("unsqueeze", t.Op("unsqueeze", named, 0), -1), kept, x)
 	}
 	at := t.Op("unsqueeze", t.Op("eq.Scalar", ids, p.token), -1)
 	return t.Op("masked_scatter", x, at, t.Op("to.dtype", p.features, tensor.Float32))

@@ -65,6 +65,8 @@ type head struct {
 	context func(c *config) int
 	// source is how many positions a text or a sound may have that it reads before it writes; nil where it reads none.
 	source func(c *config) int
+	// pictures says how pictures come into a text, of a model that sees step by step; nil of others.
+	pictures func(c *config) *layers.Pictures
 }
 
 // generating is a head that predicts the next token, of a model whose modules can be run step by step: they attend by
@@ -80,6 +82,16 @@ func transducing(context, source func(c *config) int, h head) head {
 	h.context, h.source = context, source
 	return h
 }
+
+// seeingSteps is a head that predicts the next token of texts with pictures, each of which stands in the places of some
+// tokens: [pictured.place].
+func seeingSteps(context func(c *config) int, pictures func(c *config) *layers.Pictures, h head) head {
+	h.context, h.pictures = context, pictures
+	return h
+}
+
+// mostPictures bounds the pictures of a text.
+const mostPictures = 256
 
 // families is every family of the package.
 var families = slices.Concat(decoders, mixtures, recurrents, siglipFamilies, speechFamilies, []*family{
@@ -176,6 +188,10 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 		a.Context = h.context(c)
 		if h.source != nil {
 			a.Source = h.source(c)
+		}
+		if h.pictures != nil {
+			a.Pictures = h.pictures(c)
+			a.Source = mostPictures * a.Pictures.Places
 		}
 		root.Walk(func(_ string, m *layers.Module) {
 			if context, ok := m.Attrs["context"].(int); ok && context > 0 { // a rotary embedding's

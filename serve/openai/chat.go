@@ -15,6 +15,8 @@ import (
 type chatRequest struct {
 	common
 	messages []any
+	// pictures are those that come with them.
+	pictures []picture
 	tools    *toolset
 	format   format
 	// top is how many rivals of each token are told, −1 where nothing is told of tokens.
@@ -27,7 +29,9 @@ type chatRequest struct {
 
 // chatRequest takes a request apart.
 func (h *Handler) chatRequest(p *params) (*chatRequest, error) {
-	r := &chatRequest{common: h.common(p), messages: messages(p), tools: tools(p), top: -1}
+	r := &chatRequest{common: h.common(p), top: -1}
+	r.messages, r.pictures = messages(p)
+	r.tools = tools(p)
 	r.format = takeFormat(p)
 	if r.format.schema != nil && r.tools != nil {
 		p.fail(unsupported("response_format", "response_format is not supported here together with tools"))
@@ -80,9 +84,17 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer lease.Release()
+	seen, free, err := request.seen(r.Context(), lease)
+	if err != nil {
+		return err
+	}
+	defer free()
 	a, err := h.chatAnswer(request, lease)
 	if err != nil {
 		return err
+	}
+	for i := range a.requests {
+		a.requests[i].Request.Source = seen
 	}
 	a.room, err = h.newRoom(r.Context(), a.writer, a.requests, request.top, request.stream)
 	defer a.room.free()
@@ -90,6 +102,25 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return a.run(r.Context(), w)
+}
+
+// seen makes the source of the pictures of a request, nil of one without.
+func (r *chatRequest) seen(ctx context.Context, lease *WriterLease) (*generate.Source, func(), error) {
+	if len(r.pictures) == 0 {
+		return nil, func() {}, nil
+	}
+	if lease.Pictures == nil {
+		at := strings.TrimSuffix(r.pictures[0].at, ".image_url")
+		return nil, nil, unsupported(at+".type", "%s is a part of the type image_url, and the model %q sees no pictures", at, r.model)
+	}
+	files := make([][]byte, len(r.pictures))
+	for i, p := range r.pictures {
+		var err error
+		if files[i], err = p.file(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return lease.Pictures(ctx, files)
 }
 
 // writer lends a model that writes. What it returns is complete.

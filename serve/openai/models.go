@@ -54,6 +54,9 @@ type WriterLease struct {
 	Schema   json.RawMessage
 	Grammar  string
 	Logprobs int
+	// Pictures makes the source of a request of pictures, files or base64 of them; free gives back its memory, when the
+	// request is done, and is never nil. Pictures is nil of a model that sees none.
+	Pictures func(ctx context.Context, files [][]byte) (source *generate.Source, free func(), err error)
 	// Release is called once, when the request is done with the model. It may be nil.
 	Release func()
 }

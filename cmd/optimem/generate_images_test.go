@@ -1,0 +1,100 @@
+package main
+
+import (
+	"image"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// seeingModel makes the folder of a tiny model that sees pictures in texts, whose chat template takes parts.
+func seeingModel(t *testing.T) string {
+	t.Helper()
+	var list []struct {
+		Config    string
+		Reference struct {
+			Weights map[string]struct {
+				DType string
+				Shape []int
+				Data  *string
+			}
+		}
+	}
+	recordedIn(t, "../../models/testdata/families/hf/llava.heads.json.gz", &list)
+	state := make(map[string][]int)
+	for name, w := range list[0].Reference.Weights {
+		if w.DType == "float32" && w.Data == nil {
+			state[name] = w.Shape
+		}
+	}
+	const chat = `{% for m in messages %}{% for c in m['content'] %}{% if c['type'] == 'image' %}w7 {% endif %}{% endfor %}` +
+		`{% for c in m['content'] %}{% if c['type'] == 'text' %}{{ c['text'] }} {% endif %}{% endfor %}{% endfor %}w9`
+	return folderOf(t, map[string]string{
+		"config.json": list[0].Config, "model.safetensors": weightsOf(t, state), "tokenizer.json": numbered(t, 200),
+		"chat_template.jinja": chat,
+		"preprocessor_config.json": `{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 40}, ` +
+			`"crop_size": {"height": 40, "width": 40}}`,
+	})
+}
+
+// drawn is the file of a picture.
+func drawn(t *testing.T, shade int) string {
+	t.Helper()
+	p := image.NewGray(image.Rect(0, 0, 60, 50))
+	for i := range p.Pix {
+		p.Pix[i] = byte(i*i*shade%251 + i%5)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "picture.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := png.Encode(f, p); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// TestGenerateWithImages: a model that sees is shown pictures by generate and chat, the same text in every mode; another
+// picture gives another text, two are another question than one, and none is asked of the text part.
+func TestGenerateWithImages(t *testing.T) {
+	dir, cat, dog := seeingModel(t), drawn(t, 1), drawn(t, 7)
+	ask := func(more ...string) string {
+		t.Helper()
+		out, _ := done(t, append([]string{"generate", dir, "w20 w21", "--quiet", "--max-tokens", "16", "--temperature", "20", "--seed", "1"}, more...)...)
+		if n := len(strings.Fields(out)); n < 1 || n > 16 {
+			t.Errorf("%v: %d words: %q", more, n, out)
+		}
+		return out
+	}
+	want := ask("--image", cat)
+	if got := ask("--image", cat, "--mode", "page", "--threads", "1"); got != want {
+		t.Errorf("--mode page: %q, want %q", got, want)
+	}
+	for _, other := range [][]string{{"--image", dog}, {"--image", cat, "--image", dog}, nil} {
+		if got := ask(other...); got == want {
+			t.Errorf("%v gives the same as one picture: %q", other, got)
+		}
+	}
+	if raw := ask("--raw"); raw == ask() {
+		t.Error("the chat template makes nothing of a message")
+	}
+	for name, args := range map[string][]string{
+		"no picture":     {"generate", dir, "w20", "--image", filepath.Join(dir, "tokenizer.json")},
+		"no file":        {"generate", dir, "w20", "--image", filepath.Join(dir, "none.png")},
+		"no place":       {"generate", dir, "w20", "--raw", "--image", cat},
+		"with a draft":   {"generate", dir, "w20", "--draft", dir, "--image", cat},
+		"with a batch":   {"generate", dir, "--batch", cat, "--image", cat},
+		"with a history": {"chat", dir, "--history", cat, "--image", cat},
+	} {
+		if out, _, code := command(t, args...); code == 0 || out != "" {
+			t.Errorf("%s: exit code %d: %q", name, code, out)
+		}
+	}
+	blind := captionModel(t)
+	if _, text, code := command(t, "generate", blind, "w20", "--image", cat); code != exitUsage || !strings.Contains(text, "sees no pictures") {
+		t.Errorf("of a model that sees none: exit code %d: %q", code, text)
+	}
+}
