@@ -71,6 +71,14 @@ type HostRegistrar interface {
 	Register(mem []byte) (HostMemory, error)
 }
 
+// A Borrower is a device that computes inside Run where the host's memory is, so that what the host has need not be copied.
+type Borrower interface {
+	// Borrow makes memory of the host the device's until it is lent no more: what lies there can be an operand. It uses
+	// before again, which Borrow returned and nobody needs any more, or nil. Nobody frees what it returns, which is nil where
+	// the memory does not lie as operands must, or is none: then before is forgotten.
+	Borrow(before Memory, mem []byte) Memory
+}
+
 // HostMemory is memory of the host.
 type HostMemory interface {
 	Bytes() []byte

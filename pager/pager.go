@@ -222,6 +222,9 @@ type Pager struct {
 	early bool
 	// cacheChanges counts what caches came to the device or left it.
 	cacheChanges int
+	// borrower is the device where ops can use what callers have, else nil; borrows says that those of this pass may.
+	borrower device.Borrower
+	borrows  bool
 	// gone are the instances of this pass that have left, spent what groups of one that goes by instances have taken.
 	gone []bool
 	// loads are what was brought and not told of yet, nil where nobody wants to know.
@@ -321,6 +324,7 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 		opts.Caches = NewCaches()
 	}
 	g := &Pager{dev: dev, opts: opts, programs: recent.New[*plan.Plan, *program](maxPrograms)}
+	g.borrower, _ = dev.(device.Borrower)
 	if opts.ObserveLoads {
 		g.loads = fetch.NewLoads()
 	}

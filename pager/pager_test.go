@@ -122,12 +122,12 @@ func (x *transfer) Output(instance, _ int, _ bool) []byte      { return x.out[in
 func newTransfer(g *graph.Graph, instances int) *transfer {
 	x := &transfer{}
 	for i := range instances {
-		in := make([]byte, g.Values[g.Inputs[0]].Bytes())
+		in := lying(g.Values[g.Inputs[0]].Bytes())
 		for k := range len(in) / 4 {
 			binary.LittleEndian.PutUint32(in[k*4:], math.Float32bits(float32((k*7+i*13)%11)-5))
 		}
 		x.in = append(x.in, in)
-		x.out = append(x.out, make([]byte, g.Values[g.Outputs[0].Operand.Value].Bytes()))
+		x.out = append(x.out, lying(g.Values[g.Outputs[0].Operand.Value].Bytes()))
 	}
 	return x
 }

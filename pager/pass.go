@@ -21,6 +21,8 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 	}
 	g.beginTransfers(p)
 	defer g.endTransfers()
+	g.borrows = len(g.current.lendable) > 0
+	defer g.endBorrowing()
 	if err := g.Run(ctx, 0, len(p.Groups), io); err != nil {
 		return err
 	}
@@ -220,6 +222,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Values[id].Name, group.Name()), "input")
 		}
 	}
+	g.borrowOutputs(k, instance, io)
 	for _, s := range group.SwapIn {
 		if err := g.swapIn(ctx, s, instance); err != nil {
 			return located(err, group.Name(), "swap in")
@@ -248,7 +251,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		} else if !runs {
 			continue
 		}
-		p.turn(instance)
+		g.turn(i, p, instance)
 		if g.opts.ObserveOps {
 			begin := time.Now()
 			took, err := g.runObserved(ctx, p, instance, io)
@@ -317,9 +320,12 @@ func opError(op *graph.Op, err error) error {
 	return &OpError{Path: op.Path, Kind: string(op.Kind), Source: op.Source, Err: err}
 }
 
-// input copies an input to the device.
+// input copies an input to the device, unless ops can use it where it is.
 func (g *Pager) input(instance int, id graph.ValueID, io IO) error {
 	from := io.Input(instance, id)
+	if g.borrow(id, instance, from) {
+		return nil
+	}
 	if mem := g.through(len(from)); mem != nil {
 		copy(mem, from)
 		from = mem
@@ -331,8 +337,11 @@ func (g *Pager) input(instance int, id graph.ValueID, io IO) error {
 func (g *Pager) output(instance, output int, io IO) error {
 	o := g.current.plan.Lowered.Graph.Outputs[output].Operand
 	made := g.current.skipped == nil || !g.current.skipped[g.current.result(o.Value, instance)]
-	dst := io.Output(instance, output, made)
-	if len(dst) == 0 {
+	dst, asked, there := g.lent(o.Value, output, instance)
+	if !asked {
+		dst = io.Output(instance, output, made)
+	}
+	if there || len(dst) == 0 {
 		return nil
 	}
 	region := g.region(o.Value, instance)

@@ -80,12 +80,12 @@ func drawNetwork(t *rapid.T, dev *cpu.Device) *graph.Lowered {
 func rowsOf(g *graph.Graph, instances int) *transfer {
 	x := &transfer{}
 	for i := range instances {
-		in := make([]byte, g.Values[g.Inputs[0]].Bytes())
+		in := lying(g.Values[g.Inputs[0]].Bytes())
 		for k := range len(in) / 8 {
 			binary.LittleEndian.PutUint64(in[k*8:], uint64((k*17+i*29)%60))
 		}
 		x.in = append(x.in, in)
-		x.out = append(x.out, make([]byte, g.Values[g.Outputs[0].Operand.Value].Bytes()))
+		x.out = append(x.out, lying(g.Values[g.Outputs[0].Operand.Value].Bytes()))
 	}
 	return x
 }

@@ -31,6 +31,11 @@ type program struct {
 	kept map[int]*stretch
 	// skipped says which results were not made, by instance and value; nil where no op is guarded.
 	skipped []bool
+	// lendable are inputs and outputs that ops may use where callers have them, loans those of the pass that runs, by value
+	// and instance, and uses where ops have them; nil where there are none.
+	lendable []lendable
+	loans    []loan
+	uses     [][]use
 	// arenas are those that the regions point into: with others the program is stale.
 	arenas arenas
 }
@@ -426,6 +431,7 @@ func (g *Pager) prepare(p *program) {
 	if slices.ContainsFunc(gr.Ops, func(op graph.Op) bool { return len(op.Guard) > 0 }) {
 		p.skipped = make([]bool, len(gr.Values)*p.plan.Instances)
 	}
+	g.lendables(p)
 }
 
 // regions say where the values of a program lie while a group is at hand, whose paged parts lie in its slot.
@@ -506,8 +512,11 @@ func (p *prepared) turn(instance int) {
 	p.instance = instance
 }
 
-// place returns the region of an input or result.
+// place returns the region of an input or result: in the arena, or where the caller has it.
 func (g *Pager) place(id graph.ValueID, instance int) device.Region {
+	if l := g.loan(id, instance); l != nil && l.on {
+		return device.Region{Memory: l.mem, Bytes: l.mem.Bytes()}
+	}
 	place := &g.current.plan.Places[id]
 	return device.Region{
 		Memory: g.activations, Offset: place.Offset + int64(instance)*place.Stride, Bytes: place.Bytes,

@@ -34,11 +34,13 @@ type CallOptions struct {
 	// Priority says which of the member's calls that wait go first. A turn that has begun is not interrupted, and calls
 	// of other members do not count.
 	Priority Priority
+	// Into are tensors for the outputs, as [Session.RunInto] takes them; nil has the call make them.
+	Into Values
 }
 
 // RunWith is [Member.Run] for a call that waits as options say.
 func (m *Member) RunWith(ctx context.Context, in Values, opts CallOptions) (Values, error) {
-	c := &call{ctx: ctx, in: in, done: make(chan struct{}), since: opts.Priority.Since(m.pool.now())}
+	c := &call{ctx: ctx, in: in, into: opts.Into, done: make(chan struct{}), since: opts.Priority.Since(m.pool.now())}
 	if err := m.do(c); err != nil {
 		return nil, err
 	}

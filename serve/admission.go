@@ -4,17 +4,87 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/optimem/optimem/runtime"
 )
 
-// bodies bounds the bytes of requests that are under way.
+// bodies bounds the bytes of requests that are under way, and keeps the memory of large ones for those that come: Go would
+// clear it anew, and the system give its pages anew, which takes longer than to fill it.
 type bodies struct {
 	mu   sync.Mutex
 	most int64
 	held int64
+	// spare is memory that no request has, the oldest first, of spareBytes. It counts with what is held, and gives way to it;
+	// drops drops it when nobody used any for a while.
+	spare      [][]byte
+	spareBytes int64
+	drops      *time.Timer
+}
+
+const (
+	// leastKept is how many bytes memory has that is kept. Its sizes are multiples of keptPiece.
+	leastKept = 256 << 10
+	keptPiece = 64 << 10
+	// keptFor is how long memory is kept that nobody uses.
+	keptFor = 10 * time.Second
+)
+
+// keptSize is how much memory is taken for so many bytes, with what is needed to have them lie where they are to.
+func keptSize(n int64) int64 {
+	if n < leastKept {
+		return n
+	}
+	return (n + bodyAlign + keptPiece - 1) / keptPiece * keptPiece
+}
+
+// memory returns some for bytes that are reserved, n of [keptSize]: what was kept, or new. What lies there is anything.
+func (b *bodies) memory(n int64) []byte {
+	b.mu.Lock()
+	for i := len(b.spare) - 1; i >= 0; i-- {
+		if m := b.spare[i]; int64(len(m)) == n {
+			b.spare = slices.Delete(b.spare, i, i+1)
+			b.spareBytes -= n
+			b.mu.Unlock()
+			return m
+		}
+	}
+	b.mu.Unlock()
+	return make([]byte, n)
+}
+
+// keep takes back memory that nobody uses any more, whose bytes are given back already.
+func (b *bodies) keep(m []byte) {
+	n := int64(len(m))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n < leastKept || n > b.most-b.held {
+		return
+	}
+	b.yield(n)
+	b.spare, b.spareBytes = append(b.spare, m), b.spareBytes+n
+	if b.drops == nil {
+		b.drops = time.AfterFunc(keptFor, b.drop)
+	} else {
+		b.drops.Reset(keptFor)
+	}
+}
+
+// yield has so many bytes free, which there are without what is kept.
+func (b *bodies) yield(n int64) {
+	for b.spareBytes > 0 && n > b.most-b.held-b.spareBytes {
+		b.spareBytes -= int64(len(b.spare[0]))
+		b.spare = slices.Delete(b.spare, 0, 1)
+	}
+}
+
+// drop keeps nothing any more.
+func (b *bodies) drop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spare, b.spareBytes = nil, 0
 }
 
 // take reserves bytes, or says that there is no room. Nobody waits: what waits would be held, too.
@@ -24,6 +94,7 @@ func (b *bodies) take(n int64) bool {
 	if n > b.most-b.held {
 		return false
 	}
+	b.yield(n)
 	b.held += n
 	return true
 }

@@ -7,10 +7,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/runtime"
 )
 
 // Who sends or takes a body has slack, and then so much time as the slowest rate admits.
@@ -29,12 +30,52 @@ type body struct {
 	client *client
 	data   []byte
 	held   int64
+	// memory is what was taken for it and for its answer. kept says that tensors of passes and the answer that was written are
+	// all that lay there, so that others may have it.
+	memory [][]byte
+	kept   bool
 }
 
 // free gives back what the body has.
 func (b *body) free() {
 	b.less(b.held)
 	b.data = nil
+	b.release()
+}
+
+// release gives up the memory.
+func (b *body) release() {
+	if b.kept {
+		for _, m := range b.memory {
+			b.registry.bodies.keep(m)
+		}
+	}
+	b.memory = nil
+}
+
+// room takes memory for bytes of which [keptSize] are reserved. What comes behind a header in it lies where ops can use it.
+// Nothing of it is used yet, and what lies there is anything.
+func (b *body) room(header int, bytes int64) []byte {
+	if bytes < leastKept {
+		return alignedBehind(make([]byte, bytes+bodyAlign), header, bytes)
+	}
+	whole := b.registry.bodies.memory(keptSize(bytes))
+	b.memory = append(b.memory, whole)
+	return alignedBehind(whole, header, bytes)
+}
+
+// seats gives outputs memory, whose [keptSize] is reserved. Where the memory is not the body's to give up it returns nil: then
+// the pass takes some of its own.
+func (b *body) seats(into runtime.Values) runtime.Values {
+	if b == nil || !b.kept {
+		return nil
+	}
+	for _, x := range into {
+		n, _ := x.Layout.NumElements() // that it is one was seen when its bytes were counted
+		n *= int64(x.DType.Size())
+		x.Data = b.room(0, n)[:n]
+	}
+	return into
 }
 
 // more reserves more, for what is made of the body. What could never be reserved is refused for good. A nil body is of
@@ -95,7 +136,7 @@ func (r *Registry) readBody(w http.ResponseWriter, req *http.Request, header int
 			b.free()
 		}
 	}()
-	if err := b.more(reserve); err != nil {
+	if err := b.more(keptSize(reserve)); err != nil {
 		return nil, err
 	}
 	var from io.Reader = &paced{http.MaxBytesReader(w, req.Body, most), http.NewResponseController(w), time.Now(), 0}
@@ -109,21 +150,25 @@ func (r *Registry) readBody(w http.ResponseWriter, req *http.Request, header int
 		return nil, bodyError(err)
 	}
 	if packed == "" && req.ContentLength >= 0 {
-		b.data = alignedBehind(header, req.ContentLength)
+		b.data = b.room(header, req.ContentLength)
 	}
 	if err := b.fill(from, most); err != nil {
 		return nil, err
 	}
-	b.less(b.held - int64(cap(b.data)))                            // nothing, but where a declared length was not that
+	b.less(b.held - keptSize(int64(cap(b.data))))                  // nothing, but where a declared length was not that
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else the client would be taken for gone when it passes
 	return b, nil
 }
 
-// alignedBehind takes memory for so many bytes, of which those behind a header lie where words may. None is used yet.
-func alignedBehind(header int, bytes int64) []byte {
-	words := make([]uint64, (bytes+7)/8+1)
-	shift := (8 - int64(max(header, 0))%8) % 8
-	return tensor.Of(words, len(words)).Data[shift : shift : shift+bytes]
+// bodyAlign is what the addresses of tensors are multiples of that ops use where they are, and more than numbers need.
+const bodyAlign = 64
+
+// alignedBehind returns so many bytes of memory, of which those behind a header lie where ops can use them. None is used
+// yet.
+func alignedBehind(in []byte, header int, bytes int64) []byte {
+	at := int64(reflect.ValueOf(in).Pointer()%bodyAlign) + int64(max(header, 0))%bodyAlign
+	shift := (2*bodyAlign - at) % bodyAlign
+	return in[shift : shift : shift+bytes]
 }
 
 // fill reads all that there is, most bytes at most.

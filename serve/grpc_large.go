@@ -156,10 +156,10 @@ func (r *Registry) inferMessage(ctx context.Context, b *body, from *paced, head 
 			return nil, err
 		}
 	}
-	if err := b.more(head.size + 8); err != nil {
+	if err := b.more(max(keptSize(head.size), head.size+bodyAlign)); err != nil {
 		return nil, err
 	}
-	message := alignedBehind(head.first, head.size)[:head.size]
+	message := b.room(head.first, head.size)[:head.size]
 	copy(message, head.data)
 	if _, err := io.ReadFull(from, message[len(head.data):]); err != nil {
 		return nil, bodyError(err)
@@ -187,6 +187,7 @@ func (r *Registry) inferMessage(ctx context.Context, b *body, from *paced, head 
 		return nil, refuse(400, "the message is none of ModelInfer")
 	}
 	q.Raw = raw
+	b.kept = !slices.ContainsFunc(q.Inputs, func(x *inference.InferRequest_Input) bool { return x.GetDatatype() == oip.Bytes })
 	return r.answerMessage(ctx, q, b)
 }
 

@@ -187,7 +187,7 @@ func TestAnswersAreCounted(t *testing.T) {
 	}
 	m := v.current().runner.(*tensorRunner)
 	in := runtime.Values{"input": tensor.Of(pictures(t, 2), 2, 1, 8, 8)}
-	if one := m.answerBytes(t.Context(), in, 1); one != 2*10*4 {
+	if _, one := m.answer(t.Context(), in, 1); one != 2*10*4 {
 		t.Errorf("the answer takes %d bytes", one)
 	}
 	b := &body{registry: r}

@@ -247,7 +247,7 @@ func TestPicturesHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	pixels := runtime.Values{"x": tensor.Of(make([]float32, row/4), 1, 3, 32, 32)}
-	answer := v.current().runner.(*tensorRunner).answerBytes(t.Context(), pixels, 1)
+	_, answer := v.current().runner.(*tensorRunner).answer(t.Context(), pixels, 1)
 	if answer == 0 {
 		t.Error("the answer takes nothing")
 	}

@@ -388,6 +388,7 @@ func (r *Registry) Drain() { r.draining.Store(true) }
 // in the middle of a pass; those in the pool answer who is there first.
 func (r *Registry) GiveBack(ctx context.Context) error {
 	r.gate.shut()
+	defer r.bodies.drop()
 	var errs []error
 	for _, pooled := range []bool{false, true} {
 		if pooled { // those of the pool that are there are answered: they would take the memory again
@@ -441,6 +442,7 @@ func (r *Registry) Close() error {
 		v.end()
 	}
 	r.background.Wait()
+	r.bodies.drop()
 	var errs []error
 	if r.pool != nil {
 		errs = append(errs, r.pool.Close())

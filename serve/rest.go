@@ -430,9 +430,13 @@ func (r *Registry) parse(b *body, header int) (*oip.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !request.IsRaw && !slices.ContainsFunc(request.Inputs, func(in oip.Input) bool { return in.Texts != nil }) {
+	b.kept = !slices.ContainsFunc(request.Inputs, func(in oip.Input) bool { return in.Texts != nil })
+	if !request.IsRaw && b.kept {
 		b.less(int64(cap(b.data)))
 		b.data = nil
+	}
+	if header == oip.NoHeader && b.kept { // numbers were read out of it
+		b.release()
 	}
 	return request, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -292,7 +293,8 @@ func (m *tensorRunner) infer(ctx context.Context, c *call) error {
 // run runs the passes of a call, with room for its answer.
 func (m *tensorRunner) run(ctx context.Context, c *call, in runtime.Values) (out runtime.Values, err error) {
 	parts := m.parts(in)
-	if err := c.body.more(m.answerBytes(ctx, in, parts)); err != nil {
+	into, bytes := m.answer(ctx, in, parts)
+	if err := c.body.more(bytes); err != nil {
 		return nil, err
 	}
 	w := &ride{passage: passageOf(ctx)}
@@ -301,16 +303,17 @@ func (m *tensorRunner) run(ctx context.Context, c *call, in runtime.Values) (out
 	if parts > 1 {
 		out, err = m.runParts(ctx, c, in, parts)
 	} else {
-		out, err = m.member.RunWith(ctx, in, runtime.CallOptions{Priority: c.priority})
+		out, err = m.member.RunWith(ctx, in, runtime.CallOptions{Priority: c.priority, Into: c.body.seats(into)})
 	}
 	c.queue, c.infer = w.times(asked, time.Now())
 	w.tell(m.version.registry, asked)
 	return out, err
 }
 
-// answerBytes is what the outputs of a call take, twice where parts are put together. A call whose graph is not known
-// fails when it runs, by itself.
-func (m *tensorRunner) answerBytes(ctx context.Context, in runtime.Values, parts int) int64 {
+// answer is the outputs of a call, without their memory, and what that takes, twice where parts are put together. Where
+// sizes depend on data, or there are parts, it tells no outputs. A call whose graph is not known fails when it runs, by
+// itself.
+func (m *tensorRunner) answer(ctx context.Context, in runtime.Values, parts int) (into runtime.Values, bytes int64) {
 	of := models.Call{Inputs: make(map[string]tensor.Shape)}
 	for _, p := range m.model.Inputs() {
 		x := in[p.Name]
@@ -329,28 +332,32 @@ func (m *tensorRunner) answerBytes(ctx context.Context, in runtime.Values, parts
 	}
 	g, err := m.model.GraphOf(ctx, of)
 	if err != nil {
-		return 0
+		return nil, 0
 	}
-	sum := int64(0)
+	into, sum, fixed := make(runtime.Values), int64(0), parts == 1
 	for _, o := range g.Outputs {
 		n, err := o.Operand.Layout.NumElements()
 		if err != nil {
 			continue
 		}
 		n, ok := tensor.MulBytes(n, int64(g.Values[o.Operand.Value].DType.Size()))
-		if !ok || n > math.MaxInt64-sum {
-			return math.MaxInt64
+		if !ok || n > math.MaxInt64/2-sum {
+			return nil, math.MaxInt64
 		}
-		sum += n
+		sum, fixed = sum+keptSize(n), fixed && !o.Counts && o.Count == ""
+		into[o.Name] = &tensor.Tensor{DType: g.Values[o.Operand.Value].DType, Layout: tensor.Contiguous(slices.Clone(o.Operand.Layout.Shape)...)}
+	}
+	if !fixed {
+		into = nil
 	}
 	if parts > 1 {
 		parts *= 2
 	}
 	sum, ok := tensor.MulBytes(sum, int64(parts))
 	if !ok {
-		return math.MaxInt64
+		return nil, math.MaxInt64
 	}
-	return sum
+	return into, sum
 }
 
 // explain says more of an error that a pool has.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
@@ -21,7 +22,10 @@ type Device struct {
 	used     atomic.Int64
 }
 
-var _ device.Device = (*Device)(nil)
+var (
+	_ device.Device   = (*Device)(nil)
+	_ device.Borrower = (*Device)(nil)
+)
 
 // A Pool shares work among threads. It is here for callers of Compute and Interpret, which know no package below.
 type Pool = ops.Pool
@@ -89,6 +93,7 @@ func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 
 type memory struct {
 	buf   *hostmem.Buf
+	bytes []byte // what buf has, or what was borrowed
 	d     *Device
 	freed atomic.Bool
 }
@@ -109,7 +114,7 @@ func (d *Device) alloc(bytes int64, purpose hostmem.Purpose) (device.Memory, err
 		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
 	}
 	d.used.Add(bytes)
-	return &memory{buf: buf, d: d}, nil
+	return &memory{buf: buf, bytes: buf.Bytes(), d: d}, nil
 }
 
 // AllocRoom implements device.RoomAllocator.
@@ -119,7 +124,7 @@ func (d *Device) AllocRoom(bytes, most int64) (device.Memory, error) {
 		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
 	}
 	d.used.Add(bytes)
-	return &memory{buf: buf, d: d}, nil
+	return &memory{buf: buf, bytes: buf.Bytes(), d: d}, nil
 }
 
 // Resize implements device.RoomAllocator.
@@ -129,12 +134,33 @@ func (d *Device) Resize(m device.Memory, bytes int64) bool {
 	if own.freed.Load() || !own.buf.Resize(bytes) {
 		return false
 	}
+	own.bytes = own.buf.Bytes()
 	d.used.Add(bytes - before)
 	return true
 }
 
+// borrowedAlign is what the addresses of memory that is borrowed are a multiple of, as those of all other operands are.
+const borrowedAlign = 64
+
+// Borrow implements device.Borrower.
+func (d *Device) Borrow(before device.Memory, mem []byte) device.Memory {
+	m, ok := before.(*memory)
+	if ok {
+		m.bytes = nil
+	}
+	if len(mem) == 0 || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%borrowedAlign != 0 {
+		return nil
+	}
+	if !ok {
+		m = &memory{d: d}
+		m.freed.Store(true) // it is not the device's to give back
+	}
+	m.bytes = mem
+	return m
+}
+
 // Bytes returns the size.
-func (m *memory) Bytes() int64 { return int64(len(m.buf.Bytes())) }
+func (m *memory) Bytes() int64 { return int64(len(m.bytes)) }
 
 // Free gives the memory back to the operating system.
 func (m *memory) Free() error {
@@ -143,6 +169,7 @@ func (m *memory) Free() error {
 	}
 	n := m.Bytes()
 	m.buf.Free()
+	m.bytes = nil
 	m.d.used.Add(-n)
 	return nil
 }
@@ -152,7 +179,7 @@ func regionBytes(r device.Region) []byte {
 	if r.Memory == nil {
 		return nil
 	}
-	return r.Memory.(*memory).buf.Bytes()[r.Offset : r.Offset+r.Bytes]
+	return r.Memory.(*memory).bytes[r.Offset : r.Offset+r.Bytes]
 }
 
 // HostBytes returns the bytes of a region of the device's memory, for readers that can write there directly.
