@@ -20,6 +20,8 @@ const (
 	// have the same bits however many there are, it is used for all of them, as its sums have another order than
 	// others.
 	unitLeastRows = 5
+	// unitFewRows is the number of rows up to which a unit computes as many as there are, not whole blocks of them.
+	unitFewRows = simd.UnitRows / 2
 	// unitMostK bounds the memory that a left factor is packed in.
 	unitMostK = 1 << 16
 )
@@ -34,15 +36,19 @@ type unitCut struct {
 }
 
 func cutUnit(m, n, k int) unitCut {
-	const leftMost, rowsMost, panelsMost, manyParts, lanesMost = 1 << 20, 256, 4, 16, 4 << 20
+	const leftMost, rowsMost, panelsMost, lanesMost = 1 << 20, 256, 4, 4 << 20
 	u := unitCut{depth: ops.RoundUp(max(k, 1), simd.UnitDepth)}
 	u.rows = max(leftMost/(2*u.depth), 1)
 	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, ops.RoundUp(max(m, 1), simd.UnitRows))
 	u.leftBytes = 2 * u.rows * u.depth
 	panels := max((n+simd.UnitColumns-1)/simd.UnitColumns, 1)
-	u.panels = min(panelsMost, max(panels/manyParts, 1))
+	parts := 16
+	if m <= unitFewRows {
+		parts = 8 // weights stream by, the longer at once the better
+	}
+	u.panels = min(panelsMost, max(panels/parts, 1))
 	// The bias, sums, a packed block of the right factor, and float32 that it is made of.
-	floats := simd.UnitColumns + u.rows*u.panels*simd.UnitColumns + blockK*simd.UnitColumns
+	floats := u.panels*simd.UnitColumns + u.rows*u.panels*simd.UnitColumns + blockK*simd.UnitColumns
 	u.laneBytes = ops.RoundUp(4*floats+2*unitBlockK*simd.UnitColumns, 64)
 	u.lanes = max(1, min((panels+u.panels-1)/u.panels, mostLanes, lanesMost/u.laneBytes))
 	return u
@@ -173,7 +179,11 @@ func (g *unitLeft[T]) Run(from, to int) {
 	const step = simd.UnitRows * simd.UnitDepth
 	left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})
 	m := &g.left
-	for i := from * simd.UnitRows; i < to*simd.UnitRows; i++ {
+	end := to * simd.UnitRows
+	if g.rows <= unitFewRows { // no others are looked at
+		end = g.rows
+	}
+	for i := from * simd.UnitRows; i < end; i++ {
 		row := left[i/simd.UnitRows*simd.UnitRows*g.unit.depth+i%simd.UnitRows*simd.UnitDepth:]
 		at := 0
 		if i < g.rows {
@@ -224,7 +234,13 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		mine = mine[4*n:]
 		return s
 	}
-	bias, sums, room := take(simd.UnitColumns), take(g.unit.rows*width), take(blockK*simd.UnitColumns)
+	bias, sums := take(width), take(g.unit.rows*width)
+	if g.rows <= unitFewRows && g.right.packed && (g.right.dtype == tensor.BFloat16 || g.round) {
+		g.unitStream(j0, j1, bias, sums)
+		g.unitFinish(lane, 0, j0, j1, sums, width)
+		return
+	}
+	room := take(blockK * simd.UnitColumns)
 	// Whole blocks of rows go where they belong, if they may.
 	whole := g.rows / simd.UnitRows
 	if !g.o.half.Absent() || (j1-j0)%simd.UnitColumns != 0 {
@@ -259,6 +275,19 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		}
 	}
 	g.unitFinish(lane, whole*simd.UnitRows, j0, j1, sums, width)
+}
+
+// unitStream computes few rows of the columns [j0, j1), of which the right factor lies packed: all of it in one go.
+func (g *gemmCall[T]) unitStream(j0, j1 int, bias, sums []float32) {
+	clear(bias)
+	if g.o.columnBias != nil {
+		copy(bias, singles(g.o.columnBias[j0:j1]))
+	}
+	g.set.MultiplyUnit(&simd.UnitBlock{
+		Blocks: 1, Rows: g.rows, Steps: g.unit.depth / simd.UnitDepth, Panels: (j1 - j0 + simd.UnitColumns - 1) / simd.UnitColumns,
+		A: ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]}), B: g.right.data[2*j0*g.unit.depth:],
+		First: bias, C: sums, Ldc: len(bias),
+	})
 }
 
 // fetchNext fetches the columns from j on of a right factor that lies as it is, from depth k0 to k1, where the rows are

@@ -1,9 +1,11 @@
 package cpu
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -145,4 +147,52 @@ func benchmarkRows(b *testing.B, x, w tensor.DType, m, n, k, of int) {
 	}
 	b.ReportMetric(1e3*least[0], "ms-any")
 	b.ReportMetric(1e3*least[1], "ms-alone")
+}
+
+// BenchmarkRoundedRows computes one row, and few, of linear layers whose weights of bfloat16 lie packed and come from
+// memory, as they are and with rounded factors, in turns, and reports the least time of each.
+func BenchmarkRoundedRows(b *testing.B) {
+	for _, size := range [][2]int{{576, 576}, {1536, 576}, {576, 1536}, {4096, 2048}} {
+		for _, m := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%dx%d/%d", size[0], size[1], m), func(b *testing.B) { benchmarkRounded(b, m, size[0], size[1]) })
+		}
+	}
+}
+
+func benchmarkRounded(b *testing.B, m, n, k int) {
+	pool := ops.NewPool(1)
+	defer pool.Close()
+	kernel := kernels["linear"]
+	in := []ops.View{emptyView(tensor.Float32, m, k), emptyView(tensor.BFloat16, n, k), {}}
+	out := emptyView(tensor.Float32, m, n)
+	manners := []graph.Attrs{{graph.RowsAlone: true}, {graph.RowsAlone: true, "precision": "bf16"}}
+	if precisionSupports(specsOfViews(in), manners[1]) != nil {
+		b.Skip("no unit")
+	}
+	weights, calls := make([][]ops.View, len(manners)), make([]*ops.Call, len(manners))
+	least := []float64{math.Inf(1), math.Inf(1)}
+	for i, attrs := range manners {
+		pack := kernel.Packs(specsOfViews(in), nil, attrs)[0]
+		for range max((64<<20)/int(pack.Bytes), 1) {
+			v := in[1]
+			v.Data, v.Packed = bytes.Repeat([]byte{1}, int(pack.Bytes)), true // pages that are memory
+			weights[i] = append(weights[i], v)
+		}
+		calls[i] = &ops.Call{
+			Ctx: b.Context(), Attrs: attrs, Pool: pool, In: slices.Clone(in), Out: []ops.View{out},
+			Work: make([]byte, kernel.WorkOn(pool.Threads(), specsOfViews(in), []graph.Spec{specOf(out)}, attrs)),
+		}
+	}
+	for i := 0; b.Loop(); i++ {
+		for turn, c := range calls {
+			c.In[1] = weights[turn][i%len(weights[turn])]
+			begin := time.Now()
+			if err := kernel.Run(c); err != nil {
+				b.Fatal(err)
+			}
+			least[turn] = min(least[turn], time.Since(begin).Seconds())
+		}
+	}
+	b.ReportMetric(1e6*least[0], "µs-as-they-are")
+	b.ReportMetric(1e6*least[1], "µs-rounded")
 }

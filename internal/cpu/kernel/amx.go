@@ -40,11 +40,13 @@ type UnitBlock struct {
 	Blocks, Steps int
 	// Rows is how many rows are wanted, 0 for all of the blocks'; there is memory for all.
 	Rows int
+	// Panels is how many blocks of columns there are side by side; 0 is 1.
+	Panels int
 	// A is the left factor: each block has, for each step, 32 rows of 32 elements one behind the other; blocks lie ABlock
 	// elements apart.
 	A      []uint16
 	ABlock int
-	// B is the right one as Pairs.
+	// B is the right one as Pairs, panel by panel.
 	B []byte
 	// First is what is added; rows lie LdFirst floats apart, 0 for the same in all rows.
 	First   []float32
@@ -62,11 +64,17 @@ func (u *UnitBlock) rows() int {
 	return UnitRows * u.Blocks
 }
 
+// panels is how many panels there are.
+func (u *UnitBlock) panels() int { return max(u.Panels, 1) }
+
+// panelBytes is how far panels of the right factor lie apart.
+func (u *UnitBlock) panelBytes() int { return u.Steps * 2 * UnitDepth * UnitColumns }
+
 // MultiplyUnit computes with the set's unit.
 func (s *Set) MultiplyUnit(u *UnitBlock) {
-	last := UnitRows*u.Blocks - 1
+	last, width := UnitRows*u.Blocks-1, u.panels()*UnitColumns
 	_ = u.A[(u.Blocks-1)*u.ABlock+u.Steps*UnitRows*UnitDepth-1]
-	_, _, _ = u.B[u.Steps*2*UnitDepth*UnitColumns-1], u.First[last*u.LdFirst+UnitColumns-1], u.C[last*u.Ldc+UnitColumns-1]
+	_, _, _ = u.B[u.panels()*u.panelBytes()-1], u.First[last*u.LdFirst+width-1], u.C[last*u.Ldc+width-1]
 	if s.Unit() == UnitTiles {
 		multiplyTiles(u)
 	} else {

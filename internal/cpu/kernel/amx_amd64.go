@@ -29,7 +29,7 @@ var fewConfigs = func() (configs [fewUnitRows + 1][64]byte) {
 const fewUnitRows = UnitRows / 2
 
 //go:noescape
-func amxFew(config *byte, steps int, a *uint16, b *byte, first *float32, ldf int, c *float32, ldc int)
+func amxFew(config *byte, panels, steps int, a *uint16, b *byte, first *float32, ldf int, c *float32, ldc int)
 
 //go:noescape
 func amxTiles(
@@ -39,11 +39,18 @@ func amxTiles(
 
 func multiplyTiles(u *UnitBlock) {
 	if rows := u.rows(); rows <= fewUnitRows {
-		amxFew(&fewConfigs[rows][0], u.Steps, &u.A[0], &u.B[0], &u.First[0], 4*u.LdFirst, &u.C[0], 4*u.Ldc)
+		amxFew(&fewConfigs[rows][0], u.panels(), u.Steps, &u.A[0], &u.B[0], &u.First[0], 4*u.LdFirst, &u.C[0], 4*u.Ldc)
 		return
 	}
-	amxTiles(&unitConfig[0], u.Blocks, u.Steps, &u.A[0], 2*u.ABlock, &u.B[0], &u.First[0], 4*u.LdFirst,
-		4*UnitRows*u.LdFirst, &u.C[0], 4*u.Ldc)
+	for p := range u.panels() {
+		u.tiles(p)
+	}
+}
+
+// tiles computes the columns of a panel.
+func (u *UnitBlock) tiles(panel int) {
+	b, first, c := &u.B[panel*u.panelBytes()], &u.First[panel*UnitColumns], &u.C[panel*UnitColumns]
+	amxTiles(&unitConfig[0], u.Blocks, u.Steps, &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst, 4*UnitRows*u.LdFirst, c, 4*u.Ldc)
 }
 
 //go:noescape

@@ -86,51 +86,61 @@ step:
 	TILERELEASE
 	RET
 
-// Four lines of the right factor, some steps ahead.
+// Four lines of the right factor, some steps ahead. Further away takes longer: a core waits for few lines at a time.
 #define AHEAD4(at) \
 	PREFETCHT0 (at)(DI)            \
 	PREFETCHT0 (at+64)(DI)         \
 	PREFETCHT0 (at+128)(DI)        \
 	PREFETCHT0 (at+192)(DI)
 
-// func amxFew(config *byte, steps int, a, b *byte, first *float32, ldf int, c *float32, ldc int)
+// func amxFew(config *byte, panels, steps int, a, b *byte, first *float32, ldf int, c *float32, ldc int)
 //
-// As many rows as the configuration says, 16 at most: the right factor streams by, and is fetched before it is read.
-TEXT ·amxFew(SB), NOSPLIT, $0-64
+// As many rows as the configuration says, 16 at most, of panels side by side: the right factor streams by, and is fetched
+// before it is read.
+TEXT ·amxFew(SB), NOSPLIT, $0-72
 	MOVQ config+0(FP), R8
 	LDTILECFG_R8
-	MOVQ steps+8(FP), R13
-	MOVQ a+16(FP), SI
-	MOVQ b+24(FP), DI
-	MOVQ first+32(FP), DX
-	MOVQ ldf+40(FP), CX
+	MOVQ panels+8(FP), R9
+	MOVQ b+32(FP), DI
+	MOVQ first+40(FP), R11
+	MOVQ c+56(FP), R12
 	MOVQ $64, AX
 	MOVQ $128, BX
+
+fewPanel:
+	MOVQ steps+16(FP), R13
+	MOVQ a+24(FP), SI
+	MOVQ R11, DX
+	MOVQ ldf+48(FP), CX
 	LOAD0
 	LOAD1
 
 fewStep:
 	LOAD6
-	AHEAD4(8192)
-	AHEAD4(8448)
-	AHEAD4(8704)
-	AHEAD4(8960)
+	AHEAD4(4096)
+	AHEAD4(4352)
+	AHEAD4(4608)
+	AHEAD4(4864)
 	LOAD4
 	MULTIPLY0
 	LOAD7
-	AHEAD4(9216)
-	AHEAD4(9472)
-	AHEAD4(9728)
-	AHEAD4(9984)
+	AHEAD4(5120)
+	AHEAD4(5376)
+	AHEAD4(5632)
+	AHEAD4(5888)
 	MULTIPLY1
 	ADDQ $2048, SI
 	ADDQ $2048, DI
 	DECQ R13
 	JNZ  fewStep
 
-	MOVQ c+48(FP), DX
-	MOVQ ldc+56(FP), CX
+	MOVQ R12, DX
+	MOVQ ldc+64(FP), CX
 	STORE0
 	STORE1
+	ADDQ $128, R11
+	ADDQ $128, R12
+	DECQ R9
+	JNZ  fewPanel
 	TILERELEASE
 	RET

@@ -63,14 +63,22 @@ var dotOffsets = func() (offsets [dotSteps]int) {
 }()
 
 func multiplyDots(u *UnitBlock) {
-	rows := u.rows()
-	for i := 0; i < rows; i += UnitRows {
-		first, ldf, c := &u.First[i*u.LdFirst], 4*u.LdFirst, &u.C[i*u.Ldc]
-		for step := 0; step < u.Steps; step += dotSteps {
-			x := &u.A[i/UnitRows*u.ABlock+step*UnitRows*UnitDepth]
-			w := (*uint16)(unsafe.Pointer(&u.B[step*2*UnitDepth*UnitColumns]))
-			dotTile(min(rows-i, UnitRows), min(dotSteps, u.Steps-step), x, 2*UnitDepth, &dotOffsets[0], w, first, ldf, c, 4*u.Ldc)
-			first, ldf = c, 4*u.Ldc
+	for p := range u.panels() {
+		for i := 0; i < u.rows(); i += UnitRows {
+			u.dots(i, p)
 		}
+	}
+}
+
+// dots computes the columns of a panel of the block of rows from i on.
+func (u *UnitBlock) dots(i, panel int) {
+	at := panel * UnitColumns
+	first, ldf, c := &u.First[i*u.LdFirst+at], 4*u.LdFirst, &u.C[i*u.Ldc+at]
+	for step := 0; step < u.Steps; step += dotSteps {
+		x := &u.A[i/UnitRows*u.ABlock+step*UnitRows*UnitDepth]
+		w := (*uint16)(unsafe.Pointer(&u.B[panel*u.panelBytes()+step*2*UnitDepth*UnitColumns]))
+		rows, steps := min(u.rows()-i, UnitRows), min(dotSteps, u.Steps-step)
+		dotTile(rows, steps, x, 2*UnitDepth, &dotOffsets[0], w, first, ldf, c, 4*u.Ldc)
+		first, ldf = c, 4*u.Ldc
 	}
 }

@@ -270,3 +270,48 @@ func TestMultiplyUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestUnitPanels: panels side by side have the bits of each by itself, with any number of rows, and nothing else is
+// written.
+func TestUnitPanels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(23, 24))
+	for _, s := range All() {
+		dots := *s
+		dots.WithoutTiles = true
+		for _, s := range []*Set{s, &dots} {
+			if !s.HasUnit() {
+				continue
+			}
+			for _, rows := range []int{1, 2, 5, 16, 17, 32} {
+				const panels, steps = 3, 19
+				depth, ldc := UnitDepth*steps, panels*UnitColumns+7
+				a, b := make([]uint16, UnitRows*depth), make([]byte, 2*depth*panels*UnitColumns)
+				for i := range a {
+					a[i] = uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16)
+				}
+				pairs := unsafe.Slice((*uint16)(unsafe.Pointer(&b[0])), len(b)/2)
+				for i := range pairs {
+					pairs[i] = uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16)
+				}
+				first := random(rng, panels*UnitColumns)
+				each, all := make([]float32, UnitRows*ldc), make([]float32, UnitRows*ldc)
+				for i := range all {
+					each[i], all[i] = 7, 7
+				}
+				u := UnitBlock{Blocks: 1, Rows: rows, Steps: steps, A: a, First: first, Ldc: ldc}
+				one := u
+				for p := range panels {
+					one.B, one.First, one.C = b[p*2*depth*UnitColumns:], first[p*UnitColumns:], each[p*UnitColumns:]
+					s.MultiplyUnit(&one)
+				}
+				u.Panels, u.B, u.C = panels, b, all
+				s.MultiplyUnit(&u)
+				for i := range all {
+					if all[i] != each[i] || i%ldc >= panels*UnitColumns && all[i] != 7 {
+						t.Fatalf("%s, %d rows: element %d is %v, by itself %v", s.Unit(), rows, i, all[i], each[i])
+					}
+				}
+			}
+		}
+	}
+}
