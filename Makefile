@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo ptxas cubins gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo ptxas cubins gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers bench-text
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -106,6 +106,11 @@ bench-serve:
 SERVE_PEERS := benchmarks/results/serve-peers-$(shell date +%Y-%m-%d)
 bench-serve-peers:
 	$(PYTHON) benchmarks/run_serve_peers.py $(MINILM) $(SMOLLM) --rounds 3 > $(SERVE_PEERS).jsonl
+
+# Text beside transformers, llama.cpp and OpenVINO GenAI, a model of 1.1 billion weights and sixteen texts at once; a quarter of an hour of a
+# quiet machine: make bench-text PYTHON=.venv/bin/python SMOLLM=SmolLM2-135M-Instruct
+bench-text:
+	PYTHON=$(PYTHON) benchmarks/run_text.sh $(SMOLLM) > benchmarks/results/text-$(shell date +%Y-%m-%d).txt
 
 # Speed on the CPU beside PyTorch, ONNX Runtime and OpenVINO, which it installs into benchmarks/data; about two hours.
 bench-peers:

@@ -1,10 +1,11 @@
 """Times optimem generate beside transformers on one folder: seconds to the first token, and tokens a second from there on.
 
-    python benchmarks/run_generate.py OPTIMEM FOLDER [--rounds 5] [--tokens 64] [--words 200]
+    python benchmarks/run_generate.py OPTIMEM FOLDER [--rounds 5] [--tokens 64] [--words 200] [--openvino FOLDER]
 
 Each round runs every program once, in turns, as a process of its own, which answers something short before it is timed: optimem
 as a server that streams. "fresh" is optimem generate instead, whose first token waits for weights to be read and packed as well.
-Guesses are off but in the row that says so. The table has medians, for one thread and two. Nothing else should run meanwhile.
+Guesses are off but in the row that says so. --openvino FOLDER, which optimum-cli export openvino makes of the same folder, adds OpenVINO
+GenAI. The table has medians, for one thread and two. Nothing else should run meanwhile.
 """
 
 import argparse
@@ -100,13 +101,15 @@ def warm(program, model, threads, tokens, prompt, more):
             "rate": (usage["completion_tokens"] - 1) / (times[-1] - times[0])}
 
 
-def arguments(model):
+def arguments(model, *more):
     p = argparse.ArgumentParser()
     p.add_argument("program")
     p.add_argument(model)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--tokens", type=int, default=64)
     p.add_argument("--words", type=int, default=200)
+    for flag in more:
+        p.add_argument(flag)
     a = p.parse_args()
     return a, " ".join(["The quick brown fox jumps over the lazy dog."] * (a.words // 9 + 1))
 
@@ -120,8 +123,20 @@ def in_turns(rows, rounds):
     return seen
 
 
+def present(rows, peers):
+    """Drops the rows of peers that cannot run, and says why."""
+    for name in peers:
+        try:
+            rows[name, 1]()
+        except subprocess.CalledProcessError as e:
+            said = (e.stderr or "").strip().splitlines()
+            print(f"{name} is left out: {said[-1] if said else e}", file=sys.stderr)
+            for key in [k for k in rows if k[0] == name]:
+                del rows[key]
+
+
 def main():
-    a, prompt = arguments("folder")
+    a, prompt = arguments("folder", "--openvino")
     rows = {}
     for threads in (1, 2):
         rows["optimem, bf16 weights", threads] = lambda t=threads: warm(
@@ -133,6 +148,11 @@ def main():
             a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16", "--speculate", "off"])
         rows["transformers, bfloat16", threads] = lambda t=threads: peer(a.folder, "bfloat16", t, a.tokens, prompt)
         rows["transformers, float32", threads] = lambda t=threads: peer(a.folder, "float32", t, a.tokens, prompt)
+        if a.openvino:
+            from run_gguf import openvino
+            rows["OpenVINO GenAI", threads] = lambda t=threads: openvino(a.openvino, t, a.tokens, prompt)
+    if a.openvino:
+        present(rows, ("OpenVINO GenAI",))
     print("| | threads | prompt tokens | first token, s | tokens a second |\n|---|---|---|---|---|")
     for (name, threads), list_ in in_turns(rows, a.rounds).items():
         first, rate = (statistics.median(x[k] for x in list_) for k in ("first", "rate"))

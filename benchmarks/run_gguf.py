@@ -1,10 +1,10 @@
-"""Times optimem generate beside llama.cpp (xllamacpp from PyPI) on one GGUF file: prompt tokens a second, and tokens a second after.
+"""Times optimem generate beside llama.cpp (xllamacpp from PyPI) and OpenVINO GenAI on one GGUF file: prompt tokens a second, and tokens a second after.
 
     python benchmarks/run_gguf.py OPTIMEM FILE.gguf [--rounds 5] [--tokens 64] [--words 200]
 
 Each round runs every program once, in turns, as a process of its own, which answers a short prompt before it is timed:
 optimem as a server that streams. "fresh" is optimem generate instead, whose first token waits for weights to be read, too.
-Tokens are generated without guesses and greedily. The table has medians, for one thread and two. Nothing
+A peer that is not installed, or does not read the file, has no rows, and why is said on standard error. Tokens are generated without guesses and greedily. The table has medians, for one thread and two. Nothing
 else should run meanwhile: llama.cpp's threads wait for each other by spinning.
 """
 
@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 
-from run_generate import arguments, in_turns, ours, warm
+from run_generate import arguments, in_turns, ours, present, warm
 
 PEER = """
 import json, sys, xllamacpp as x
@@ -29,6 +29,26 @@ t = ask(prompt, tokens)["timings"]
 print(json.dumps({"prompt_tokens": t["prompt_n"], "first": t["prompt_ms"] / 1000, "rate": t["predicted_per_second"]}))
 """
 
+OPENVINO = """
+import json, sys, openvino_genai as ov
+path, threads, tokens, prompt = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+pipe = ov.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads)
+def ask(text, n):
+    c = ov.GenerationConfig()
+    c.max_new_tokens, c.ignore_eos, c.do_sample, c.apply_chat_template = n, True, False, False
+    return pipe.generate([text], c).perf_metrics
+ask("Once", 4)
+m = ask(prompt, tokens)
+print(json.dumps({"prompt_tokens": m.get_num_input_tokens(), "first": m.get_ttft().mean / 1000, "rate": 1000 / m.get_tpot().mean}))
+"""
+
+
+def openvino(path, threads, tokens, prompt):
+    """Times OpenVINO GenAI on a GGUF file, or on a folder that optimum-intel exported."""
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", OPENVINO, path, str(threads), str(tokens), prompt],
+                         capture_output=True, text=True, check=True).stdout
+    return json.loads(out.strip().splitlines()[-1])
+
 
 def peer(path, threads, tokens, prompt):
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", PEER, path, str(threads), str(tokens), prompt],
@@ -43,6 +63,8 @@ def main():
         rows["optimem", threads] = lambda t=threads: warm(a.program, a.file, t, a.tokens, prompt, ["--speculate", "off"])
         rows["optimem, fresh", threads] = lambda t=threads: ours(a.program, a.file, t, a.tokens, prompt, ["--speculate", "off"])
         rows["llama.cpp", threads] = lambda t=threads: peer(a.file, t, a.tokens, prompt)
+        rows["OpenVINO GenAI", threads] = lambda t=threads: openvino(a.file, t, a.tokens, prompt)
+    present(rows, ("llama.cpp", "OpenVINO GenAI"))
     print("| | threads | prompt tokens | prompt tokens a second | tokens a second |\n|---|---|---|---|---|")
     for (name, threads), list_ in in_turns(rows, a.rounds).items():
         prefill = statistics.median(x["prompt_tokens"] / x["first"] for x in list_)

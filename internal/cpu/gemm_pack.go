@@ -110,7 +110,7 @@ func (m *matrix[T]) packRows(dst []T, pitch, from, to, k0, k1 int) {
 	}
 	for l := range to - start {
 		if m.rounded {
-			roundReals(m.set, singles(all[l*pitch:][:n]))
+			ops.RoundRow(m.set, singles(all[l*pitch:][:n]))
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 			m.packStrided(group, width, l, lines, k0, k1)
 		}
 		if m.rounded {
-			roundReals(m.set, singles(group))
+			ops.RoundRow(m.set, singles(group))
 		}
 	}
 }

@@ -91,21 +91,6 @@ func (g *gemmCall[T]) roundFew() {
 	}
 }
 
-// roundReals rounds floats to bfloat16.
-func roundReals(set *simd.Set, x []float32) {
-	var room [256]uint16
-	for len(x) > 0 {
-		n := min(len(x), len(room))
-		whole := n / set.Columns * set.Columns
-		set.Narrow(simd.BFloat16, x[:whole], room[:whole])
-		set.WidenRow(simd.BFloat16, x[:whole], room[:whole])
-		for i, v := range x[whole:n] {
-			x[whole+i] = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(v))
-		}
-		x = x[n:]
-	}
-}
-
 // rounds reports whether attributes of an op let it round its factors to bfloat16.
 func rounds(a graph.Attrs) bool { return a.String("precision") == "bf16" }
 

@@ -252,8 +252,8 @@ func (a *attending) write(cache ops.View, place int, x ops.View, row, group, wid
 	}
 	for k := 0; k < width; k += len(room) {
 		part := room[:min(len(room), width-k)]
-		a.load(part, x, from+k*stride, stride)
-		a.store(cache, to+k, part)
+		ops.LoadRow(a.set, part, x, from+k*stride, stride)
+		ops.StoreRow(a.set, cache, to+k, part)
 	}
 }
 
@@ -269,7 +269,7 @@ func (a *attending) writeRounded(to []byte, x ops.View, from, stride int, room [
 	scale := float32(0)
 	for k := 0; k < len(codes); k += len(room) {
 		part := room[:min(len(room), len(codes)-k)]
-		a.load(part, x, from+k*stride, stride)
+		ops.LoadRow(a.set, part, x, from+k*stride, stride)
 		for _, value := range part {
 			scale = max(scale, float32(math.Abs(float64(value)))) // NaN if one is
 		}
@@ -284,7 +284,7 @@ func (a *attending) writeRounded(to []byte, x ops.View, from, stride int, room [
 	}
 	for k := 0; k < len(codes); k += len(room) {
 		part := room[:min(len(room), len(codes)-k)]
-		a.load(part, x, from+k*stride, stride)
+		ops.LoadRow(a.set, part, x, from+k*stride, stride)
 		for i, value := range part {
 			step := math.RoundToEven(float64(value / scale))
 			codes[k+i] = byte(int8(min(max(step, -127), 127)))
@@ -306,28 +306,6 @@ func (u *attendUnit) loadRounded(dst []float32, row []byte) {
 	}
 	for i := whole; i < len(dst); i++ {
 		dst[i] = float32(int8(row[i])) * scale
-	}
-}
-
-// load reads elements of a float dtype.
-func (a *attending) load(dst []float32, v ops.View, first, stride int) {
-	if a.set != nil {
-		ops.LoadSingle(a.set, dst, v, first, stride)
-	} else {
-		ops.LoadReal(dst, v, first, stride)
-	}
-}
-
-// store writes elements of a float dtype one behind the other.
-func (a *attending) store(v ops.View, at int, src []float32) {
-	switch {
-	case len(src) == 0:
-	case !ops.IsHalf(v.DType):
-		copy(ops.Elements[float32](v)[at:], src)
-	case a.set != nil:
-		ops.NarrowRow(a.set, v, at, src)
-	default:
-		ops.StoreReal(v, at, src)
 	}
 }
 
@@ -369,7 +347,7 @@ func (u *attendUnit) compute(from, to, group int) {
 	}
 	for i := range u.count {
 		at := ((from+i)*u.heads + group*u.each) * u.valueWidth
-		u.store(u.c.Out[0], u.c.Out[0].Layout.Offset+at, u.outputs[i*u.each*u.valueWidth:][:u.each*u.valueWidth])
+		ops.StoreRow(u.set, u.c.Out[0], u.c.Out[0].Layout.Offset+at, u.outputs[i*u.each*u.valueWidth:][:u.each*u.valueWidth])
 	}
 }
 
@@ -378,7 +356,7 @@ func (u *attendUnit) attend() {
 	l := &u.q.Layout
 	for q := range u.count * u.each {
 		at := l.Offset + (u.row+q/u.each)*l.Strides[0] + (u.group*u.each+q%u.each)*l.Strides[1]
-		u.load(u.queries[q*u.width:][:u.width], u.q, at, l.Strides[2])
+		ops.LoadRow(u.set, u.queries[q*u.width:][:u.width], u.q, at, l.Strides[2])
 	}
 	u.lookAt(false)
 	for q := range u.count * u.each {
@@ -412,7 +390,7 @@ func (u *attendUnit) lookAt(values bool) {
 				if to := u.loaded[i*width:][:width]; cache.DType == tensor.Int8 {
 					u.loadRounded(to, cache.Data[at+i*pitch:][:line])
 				} else {
-					u.load(to, cache, at+i*pitch, 1)
+					ops.LoadRow(u.set, to, cache, at+i*pitch, 1)
 				}
 			}
 			pitch = width
@@ -522,7 +500,7 @@ func (u *attendUnit) weigh(line []float32, head int) {
 	sink := math.Inf(-1)
 	if !u.sinks.Absent() {
 		l, x := &u.sinks.Layout, u.sums[:1]
-		u.load(x, u.sinks, l.Offset+(u.group*u.each+head)*l.Strides[0], 1)
+		ops.LoadRow(u.set, x, u.sinks, l.Offset+(u.group*u.each+head)*l.Strides[0], 1)
 		sink = float64(x[0])
 		top = max(top, x[0])
 	}

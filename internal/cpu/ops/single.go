@@ -74,6 +74,43 @@ func NarrowRow(set *simd.Set, v View, at int, src []float32) {
 	}
 }
 
+// LoadRow reads len(dst) elements of a float dtype that lie stride apart; set may be nil.
+func LoadRow(set *simd.Set, dst []float32, v View, first, stride int) {
+	if set != nil {
+		LoadSingle(set, dst, v, first, stride)
+	} else {
+		LoadReal(dst, v, first, stride)
+	}
+}
+
+// StoreRow writes elements of a float dtype one behind the other; set may be nil.
+func StoreRow(set *simd.Set, v View, at int, src []float32) {
+	switch {
+	case len(src) == 0:
+	case !IsHalf(v.DType):
+		copy(Elements[float32](v)[at:], src)
+	case set != nil:
+		NarrowRow(set, v, at, src)
+	default:
+		StoreReal(v, at, src)
+	}
+}
+
+// RoundRow rounds float32 to bfloat16, where they lie.
+func RoundRow(set *simd.Set, x []float32) {
+	var room [256]uint16
+	for len(x) > 0 {
+		n := min(len(x), len(room))
+		whole := n / set.Columns * set.Columns
+		set.Narrow(simd.BFloat16, x[:whole], room[:whole])
+		set.WidenRow(simd.BFloat16, x[:whole], room[:whole])
+		for i, v := range x[whole:n] {
+			x[whole+i] = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(v))
+		}
+		x = x[n:]
+	}
+}
+
 // halfElement is what kernels call a dtype of half precision.
 func halfElement(d tensor.DType) simd.Element {
 	if d == tensor.Float16 {
