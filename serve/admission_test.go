@@ -156,6 +156,10 @@ func TestRefusedUnread(t *testing.T) {
 	if v, _ := r.find("slow", ""); v.stats.refused.Load() != 2 {
 		t.Errorf("%d were refused", v.stats.refused.Load())
 	}
+	until(t, "how long refusals took, by REST and by gRPC", func() bool {
+		_, _, text := ask(r.Admin(), "GET", "/metrics", "")
+		return strings.Contains(text, "optimem_refusal_duration_seconds_count 2\n")
+	})
 	r.bodies.give(rest)
 	close(s.free)
 	if status := <-first; status != 200 {

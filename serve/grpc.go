@@ -91,6 +91,7 @@ var codes = map[int]connect.Code{
 // read it.
 func grpcError(ctx context.Context, err error) error {
 	e := told(ctx, err)
+	passageOf(ctx).refuse(e)
 	out := connect.NewError(codeOf(e), errors.New(e.Msg))
 	if wait := pushbackOf(e); wait != "" {
 		out.Meta().Set(pushback, wait)

@@ -134,6 +134,7 @@ func (r *Registry) inferLarge(w http.ResponseWriter, req *http.Request, from *pa
 	}
 	w.WriteHeader(http.StatusOK)
 	e := told(req.Context(), err)
+	passageOf(req.Context()).refuse(e)
 	header.Set(http.TrailerPrefix+"Grpc-Status", strconv.FormatUint(uint64(codeOf(e)), 10))
 	header.Set(http.TrailerPrefix+"Grpc-Message", percented(e.Msg))
 	if wait := pushbackOf(e); wait != "" {

@@ -113,6 +113,8 @@ func (r *Registry) serverMetrics(x *exposition) {
 		x.counter("optimem_spans_dropped_total", "Spans that were lost, since the collector was slow or refused them.", float64(t.Dropped()))
 	}
 	x.counter("optimem_panics_total", "Requests that ended in a panic.", float64(r.counts.panics))
+	x.histogram("optimem_refusal_duration_seconds", "How long it took to refuse requests because there are too many, what they sent included.",
+		&r.counts.refusals)
 	r.counts.mu.Unlock()
 	x.gauge("optimem_body_bytes", "Bytes of requests that are under way.", float64(r.bodies.heldBytes()))
 	x.gauge("optimem_body_limit_bytes", "Most bytes of requests that are under way.", float64(r.opts.MaxBodies))

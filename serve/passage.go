@@ -28,6 +28,15 @@ type passage struct {
 	parent [8]byte
 	// model is which one it came to.
 	model, version string
+	// refused says that the answer is that there are too many requests, in whatever protocol.
+	refused bool
+}
+
+// refuse notes that an error is such an answer.
+func (p *passage) refuse(e *Error) {
+	if p != nil && e.Status == http.StatusTooManyRequests {
+		p.refused = true
+	}
 }
 
 type passageKey struct{}

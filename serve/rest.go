@@ -140,6 +140,9 @@ func (r *Registry) around(next http.Handler) http.Handler {
 		defer func() {
 			status := cmp.Or(out.status, http.StatusOK)
 			r.over(p, req, status)
+			if p.refused || status == http.StatusTooManyRequests {
+				r.counts.refuse(time.Since(p.begin))
+			}
 			who := ""
 			if c := clientOf(req.Context()); c != nil {
 				who = c.name

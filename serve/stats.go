@@ -106,6 +106,15 @@ type counts struct {
 	mu     sync.Mutex
 	panics int64
 	codes  map[int]int64
+	// refusals are how long requests took to be refused because there are too many.
+	refusals histogram
+}
+
+// refuse counts a request that was refused.
+func (c *counts) refuse(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusals.add(took)
 }
 
 func (c *counts) init() { c.codes = make(map[int]int64) }

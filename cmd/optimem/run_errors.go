@@ -57,7 +57,7 @@ func (r *run) place(err error) error {
 	case errors.As(err, &unknown):
 		return usageError(r.cmd, err, architectureHint(unknown))
 	case errors.As(err, &option):
-		return usageError(r.cmd, err, r.inspectHint())
+		return usageError(r.cmd, err, r.optionHint(option))
 	case errors.As(err, &rows) && errors.As(err, &input):
 		return usageError(r.cmd, err, rowsHint(rows))
 	case errors.As(err, &input):
@@ -104,6 +104,17 @@ func rowsHint(e *runtime.RowsError) string {
 		return fmt.Sprintf("--batch %d would do", below*e.Micro)
 	}
 	return fmt.Sprintf("--batch %d or --batch %d would do", below*e.Micro, (below+1)*e.Micro)
+}
+
+// optionHint says what to do about an option that is wrong: of memory that nobody knows of, which flag gives it.
+func (r *run) optionHint(e *runtime.OptionError) string {
+	switch {
+	case e.Option == "Memory" && !r.memory.given():
+		return "say how much, for instance --memory 4GiB"
+	case r.model == "": // there are many, or none
+		return ""
+	}
+	return r.inspectHint()
 }
 
 // inspectHint names the command that lists a model's inputs.

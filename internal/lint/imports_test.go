@@ -232,7 +232,10 @@ var standard = map[string][]string{
 	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/...", "work", "pipeline"},
 	"testing":  {"device/devicetest", "cuda/sim"},
 	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
-	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/...", "serve/internal/inference/gen_inference.pb.go"},
+	"unsafe": {
+		"storage", "tensor", "internal/hostmem", "internal/sysmem/sysmem_windows.go",
+		"internal/cpu/...", "cuda/...", "serve/internal/inference/gen_inference.pb.go",
+	},
 }
 
 var importRules = []rule{

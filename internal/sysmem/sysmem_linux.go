@@ -10,13 +10,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // readRoot reads /proc and the cgroups below another folder than the root, for tests and for looking into containers.
 func readRoot(root string) Info {
 	h := host{root}
 	i := Info{LimitBytes: Unlimited, LeftBytes: Unlimited}
-	h.meminfo(&i)
+	if h.meminfo(&i); i.TotalBytes == 0 && root == "/" {
+		askKernel(&i)
+	}
 	h.cpuinfo(&i)
 	for _, g := range h.cgroups() {
 		h.memory(&i, g)
@@ -63,6 +67,15 @@ func (h host) meminfo(i *Info) {
 		available = sizes["MemFree"] + sizes["Cached"]
 	}
 	i.AvailableBytes = available
+}
+
+// askKernel asks without /proc, which not every container has. Page cache that could be given up it does not tell.
+func askKernel(i *Info) {
+	var of unix.Sysinfo_t
+	if unix.Sysinfo(&of) == nil {
+		unit := uint64(max(of.Unit, 1))
+		i.TotalBytes, i.AvailableBytes = int64(uint64(of.Totalram)*unit), int64((uint64(of.Freeram)+uint64(of.Bufferram))*unit)
+	}
 }
 
 // processors are what processors are called, by root. Linux asks all of them, each time the file is read.

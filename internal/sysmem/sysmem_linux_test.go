@@ -185,3 +185,12 @@ func TestRead(t *testing.T) {
 		t.Errorf("%+v: %d bytes are free of %d", i, free, i.MostBytes())
 	}
 }
+
+// TestAskKernel: without /proc the kernel itself says how much memory there is, the same as there.
+func TestAskKernel(t *testing.T) {
+	var asked Info
+	askKernel(&asked)
+	if told := Read(); asked.TotalBytes != told.TotalBytes || asked.AvailableBytes <= 0 || asked.AvailableBytes > asked.TotalBytes {
+		t.Errorf("%+v, and /proc has %+v", asked, told)
+	}
+}
