@@ -122,6 +122,22 @@ func sxtl2B(d, n V) instruction { return two(0x4f08a400, "sxtl2", "8h", "16b", d
 func sxtlH(d, n V) instruction  { return two(0x0f10a400, "sxtl", "4s", "4h", d, n) }
 func sxtl2H(d, n V) instruction { return two(0x4f10a400, "sxtl2", "4s", "8h", d, n) }
 
+// smull multiplies the integers of 8 bits of the lower halves of n and m, smull2 those of the upper ones.
+func smull(d, n, m V) instruction  { return longer(0x0e20c000, "smull", "8h", "8b", d, n, m) }
+func smull2(d, n, m V) instruction { return longer(0x4e20c000, "smull2", "8h", "16b", d, n, m) }
+
+// longer encodes an instruction of two operands whose lanes are others than the result's.
+func longer(base uint32, name, to, from string, d, n, m V) instruction {
+	return instruction{
+		base | uint32(m)<<16 | uint32(n)<<5 | uint32(d),
+		fmt.Sprintf("%s v%d.%s, v%d.%s, v%d.%s", name, d, to, n, from, m, from),
+	}
+}
+
+// addpH adds neighbours of n, then those of m, of 16 bits; saddlp those of n to sums of 32.
+func addpH(d, n, m V) instruction { return three(0x4e60bc00, "addp", "8h", d, n, m) }
+func saddlp(d, n V) instruction   { return two(0x4e602800, "saddlp", "4s", "8h", d, n) }
+
 // scvtfS makes floats of integers.
 func scvtfS(d, n V) instruction { return two(0x4e21d800, "scvtf", "4s", "4s", d, n) }
 

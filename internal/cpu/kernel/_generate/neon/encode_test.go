@@ -28,7 +28,7 @@ func samples() []instruction {
 		d, n, m := r[0], r[1], r[2]
 		for _, f := range []func(d, n, m V) instruction{
 			faddS, faddD, fsubS, fsubD, fmulS, fmulD, fdivS, fdivD, fmlaS, fmlaD, fmlsS, fmaxS, fminS, faddpS, faddpD,
-			fmaxpS, fminpS, fcmeqS, fcmgtS,
+			fmaxpS, fminpS, fcmeqS, fcmgtS, smull, smull2, addpH,
 		} {
 			all = append(all, f(d, n, m))
 		}
@@ -37,7 +37,7 @@ func samples() []instruction {
 		}
 		for _, f := range []func(d, n V) instruction{
 			fabsS, fnegS, fsqrtS, fsqrtD, frintnS, frintmS, frintpS, frintzS, fcvtnsS, fcvtlH, fcvtl2H, fcvtlS, fcvtl2S,
-			fcvtnS, fcvtn2S, fcvtnD, shll, shll2, shrn, shrn2, sxtlB, sxtl2B, sxtlH, sxtl2H, scvtfS,
+			fcvtnS, fcvtn2S, fcvtnD, shll, shll2, shrn, shrn2, sxtlB, sxtl2B, sxtlH, sxtl2H, scvtfS, saddlp,
 		} {
 			all = append(all, f(d, n))
 		}

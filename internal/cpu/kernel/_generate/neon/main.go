@@ -21,6 +21,7 @@ import (
 // families has what writes each family.
 var families = map[string]func(*file){
 	"bytes":  bytesFamily,
+	"codes":  codesFamily,
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
 	"vector": vectorFamily,

@@ -1,0 +1,92 @@
+package main
+
+// codesFamily writes what multiplies codes by codes.
+func codesFamily(f *file) {
+	dotCodes(f)
+	nibbles(f)
+}
+
+// dotCodes writes the product of blocks of 32 codes. Two products of codes, and the sum of two, fit into 16 bits.
+func dotCodes(f *file) {
+	k := f.kernel("dotCodes128", "blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32", "adds the products of blocks of codes; see DotCodes.")
+	blocks, w, ws, wm := k.arg("blocks"), k.arg("w"), k.arg("ws"), k.arg("wm")
+	x, xs, xt, sums := k.arg("x"), k.arg("xs"), k.arg("xt"), k.arg("sums")
+	const low, high, rest = V(16), V(17), V(18)
+	for _, v := range []V{low, high, rest} {
+		k.zero(v)
+	}
+	k.label("loop")
+	k.p("SUBS $1, %v, %v", blocks, blocks)
+	k.p("BLT done")
+	k.loadQQ(0, 1, w, 0)
+	k.loadQQ(2, 3, x, 0)
+	k.loadAll(8, ws)
+	k.loadAll(9, xs)
+	k.loadAll(10, wm)
+	k.loadAll(11, xt)
+	k.do(smull(4, 0, 2))
+	k.do(smull2(5, 0, 2))
+	k.do(smull(6, 1, 3))
+	k.do(smull2(7, 1, 3))
+	k.do(addpH(4, 4, 5))
+	k.do(addpH(6, 6, 7))
+	k.do(saddlp(4, 4))
+	k.do(saddlp(6, 6))
+	k.do(scvtfS(4, 4))
+	k.do(scvtfS(6, 6))
+	k.do(fmulS(8, 8, 9))
+	k.do(fmulS(10, 10, 11))
+	k.do(fmulS(4, 4, 8))
+	k.do(fmulS(6, 6, 8))
+	k.do(faddS(low, low, 4))
+	k.do(faddS(high, high, 6))
+	k.do(faddS(rest, rest, 10))
+	for _, r := range []R{w, x} {
+		k.next(r, 32)
+	}
+	for _, r := range []R{ws, wm, xs, xt} {
+		k.next(r, 4)
+	}
+	k.p("B loop")
+	k.label("done")
+	k.storeQQ(low, high, sums, 0)
+	k.storeS(rest, sums, 32)
+	k.ret()
+	k.end()
+}
+
+// nibbles writes the look-up of codes of half a byte.
+func nibbles(f *file) {
+	k := f.kernel("nibbles128", "groups, pieces int, src *byte, stride int, table *int8, dst *int8", "looks codes of half a byte up; see Nibbles.")
+	groups, pieces, src, stride := k.arg("groups"), k.arg("pieces"), k.arg("src"), k.arg("stride")
+	table, dst := k.arg("table"), k.arg("dst")
+	from, left, half, upper := k.gp(), k.gp(), k.gp(), k.gp()
+	k.loadQ(0, table, 0)
+	k.p("VMOVI $15, V1.B16")
+	k.p("LSL $4, %v, %v", pieces, half)
+	k.label("group")
+	k.p("SUBS $1, %v, %v", groups, groups)
+	k.p("BLT done")
+	k.p("MOVD %v, %v", src, from)
+	k.p("MOVD %v, %v", pieces, left)
+	k.p("ADD %v, %v, %v", half, dst, upper)
+	k.label("piece")
+	k.loadQ(2, from, 0)
+	k.and(2, 1, 3)
+	k.p("VUSHR $4, V2.B16, V4.B16")
+	k.p("VTBL V3.B16, [V0.B16], V3.B16")
+	k.p("VTBL V4.B16, [V0.B16], V4.B16")
+	k.storeQ(3, dst, 0)
+	k.storeQ(4, upper, 0)
+	for _, r := range []R{from, dst, upper} {
+		k.next(r, 16)
+	}
+	k.p("SUBS $1, %v, %v", left, left)
+	k.p("BNE piece")
+	k.p("MOVD %v, %v", upper, dst)
+	k.advance(stride, src)
+	k.p("B group")
+	k.label("done")
+	k.ret()
+	k.end()
+}
