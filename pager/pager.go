@@ -55,8 +55,8 @@ type Options struct {
 	States *States
 	// Caches are those of the program, in the same way.
 	Caches *Caches
-	// SwapFolder is where the file lies in which activations wait if a plan for a device whose memory is the host's wants
-	// one. It is needed for such plans alone.
+	// SwapFolder is where the files lie in which activations and caches wait if a plan for a device whose memory is the
+	// host's wants one. It is needed for such plans alone.
 	SwapFolder string
 	// pieceBytes, queuesPay and copiers are those of fetch.Options.
 	pieceBytes, queuesPay int64
@@ -215,6 +215,8 @@ type Pager struct {
 	// that the pass which begins may do so.
 	first *first
 	early bool
+	// away is what moves caches between a file and memory.
+	away away
 	// cacheChanges counts what caches came to the device or left it.
 	cacheChanges int
 	// gone are the instances of this pass that have left, spent what groups of one that goes by instances have taken.
@@ -248,6 +250,8 @@ type Stats struct {
 	PeakBytes int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait and came back.
 	SwappedOutBytes, SwappedInBytes int64
+	// CacheInBytes and CacheOutBytes are those of caches that came from the file in which they wait, and went there.
+	CacheInBytes, CacheOutBytes int64
 	// RecomputedBytes are those of activations that were computed anew.
 	RecomputedBytes int64
 	// ExpertHits is how many experts passes needed that were in their slots, ExpertReads how many had to be read.

@@ -51,6 +51,8 @@ type prepared struct {
 	gather *gather
 	// lender is set for ops to which experts are lent.
 	lender *lender
+	// moved is set for ops whose caches wait in a file.
+	moved *movedOp
 	// instance is the one that the regions are those of now.
 	instance int
 }
@@ -331,6 +333,9 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 		return nil, errors.Join(err, ready.close())
 	}
 	g.prepare(ready)
+	if err := g.moved(ready); err != nil {
+		return nil, errors.Join(err, ready.close())
+	}
 	if g.keeper != nil {
 		ready.kept = ready.stretches()
 	}
@@ -391,6 +396,10 @@ func (g *Pager) prepare(p *program) {
 		r.consts[part.Value] = part
 	}
 	for _, c := range p.plan.Caches {
+		if c.Away { // where those lie is said below
+			r.caches[c.Value] = g.away.slots
+			continue
+		}
 		r.caches[c.Value] = g.opts.Caches.of[c.Name].memory
 	}
 	p.ops = make([]prepared, len(gr.Ops))

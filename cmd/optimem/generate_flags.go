@@ -39,6 +39,7 @@ type writing struct {
 	routing   string
 	ahead     int // what speculate says, as [generate.Options.Speculate]
 	branches  int
+	away      bool // says that keys and values wait in a file
 	stops     []string
 	logprobs  int
 	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.

@@ -18,6 +18,8 @@ type Options struct {
 	// SwapBytes bounds what activations take of a file in which they wait, where the target is Direct and its memory is
 	// all that the host has; 0 is that none waits.
 	SwapBytes int64
+	// CachesAway has caches of attention wait in a file while no op has them, where the target is Direct.
+	CachesAway bool
 	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these small
 	// ones that follow each other and come from a disk are joined.
 	MaxGroup plan.Limit
