@@ -275,7 +275,7 @@ func (d *Device) caches(p *plan.Plan) {
 
 func (d *Device) cache(v *graph.Value, bytes int64) {
 	d.Storages = append(d.Storages, Storage{
-		Name: v.Name, Kind: Cache, Shape: v.Shape, DType: v.DType.String(), Bytes: bytes, UsedBytes: v.Bytes(),
+		Name: v.Name, Kind: Cache, Shape: v.Shape, DType: v.DType.String(), Bytes: bytes, UsedBytes: min(v.Bytes(), bytes),
 	})
 }
 

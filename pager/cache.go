@@ -78,9 +78,9 @@ func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, value *graph.Va
 		return fmt.Errorf("%d bytes in one program of a session, %d in another", x.size, size)
 	}
 	if x != nil && x.owner == g {
-		return nil
+		return g.growCache(x, want.Bytes)
 	}
-	memory, err := g.allocCache(want.Bytes)
+	memory, err := g.allocPart(want.Bytes, max(size, want.Bytes))
 	if err != nil {
 		return err
 	}
@@ -103,6 +103,35 @@ func (g *Pager) allocCache(bytes int64) (device.Memory, error) {
 		return c.AllocCache(bytes)
 	}
 	return g.dev.Alloc(bytes)
+}
+
+// growCache gives a cache more memory, where a plan wants it to have that: what it holds stays where it is.
+func (g *Pager) growCache(x *cache, bytes int64) error {
+	if bytes <= x.memory.Bytes() {
+		return nil
+	}
+	rooms, ok := g.dev.(device.RoomAllocator)
+	if !ok || !rooms.Resize(x.memory, bytes) {
+		return &device.OutOfMemoryError{Device: g.dev.Name(), WantBytes: bytes - x.memory.Bytes()}
+	}
+	g.cacheChanges++
+	return nil
+}
+
+// allocPart takes memory of the device for the beginning of a cache that is to have so many bytes at most.
+func (g *Pager) allocPart(bytes, most int64) (device.Memory, error) {
+	if c, ok := g.dev.(device.CacheAllocator); ok && bytes < most {
+		if rooms, ok := c.(cacheRooms); ok {
+			return rooms.AllocCacheRoom(bytes, most)
+		}
+	}
+	return g.allocCache(bytes)
+}
+
+// cacheRooms is a device whose caches can become larger where they are.
+type cacheRooms interface {
+	device.RoomAllocator
+	AllocCacheRoom(bytes, most int64) (device.Memory, error)
 }
 
 // fillCache gives new memory the contents of a cache, or zeros.

@@ -469,7 +469,7 @@ func (r *regions) argument(o graph.Operand, op, in int) (device.Argument, int64)
 		low = part.Low
 		a.Region = g.fixedRegion(part)
 	} else if memory, ok := r.caches[o.Value]; ok {
-		a.Region = device.Region{Memory: memory, Bytes: gr.Values[o.Value].Bytes()}
+		a.Region = device.Region{Memory: memory, Bytes: min(gr.Values[o.Value].Bytes(), memory.Bytes())}
 	} else if part, ok := r.consts[o.Value]; ok {
 		a.Region = device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
 	} else {

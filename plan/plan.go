@@ -242,7 +242,8 @@ func (g *Group) Paged() bool { return len(g.Parts) > 0 }
 type Cache struct {
 	Value graph.ValueID
 	Name  string
-	// Bytes is what is allocated for it, as rounded up to what the device aligns to; 0 where it waits in a file.
+	// Bytes is what is allocated for it, as rounded up to what the device aligns to: less than the value has where it is to
+	// grow, 0 where it waits in a file.
 	Bytes int64
 	// Away is set where it waits in a file while no op has it, and then lies at Offset of a slot; −1 where none ever does.
 	Away   bool

@@ -230,7 +230,7 @@ func cachedShare(g *graph.Graph) float64 {
 func (s *Session) planOptions() search.Options {
 	return search.Options{
 		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory, SwapBytes: s.opts.Swap,
-		CachesAway: s.opts.CachesAway,
+		CachesAway: s.opts.CachesAway, CacheBlocks: s.cacheBlocks,
 		MaxGroup:   s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots, Once: s.opts.Once,
 		Ops: s.opts.Ops, Rates: s.machine.Device().Rates, HostRates: s.opts.HostRates,
 		Routing: s.opts.Routing,

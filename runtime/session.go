@@ -146,6 +146,8 @@ type Session struct {
 	// apart are the plans of the kinds where each keeps its own, the one that keeps most first, kinds their programs.
 	apart []*plan.Plan
 	kinds []*program
+	// cacheBlocks is how many blocks caches have for now: [Session.SizeCaches].
+	cacheBlocks search.CacheBlocks
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.

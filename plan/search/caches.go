@@ -7,14 +7,12 @@ import (
 )
 
 // placeCaches lists the caches of a plan's graph. Where they may wait in a file, those of attention do: an op has them in a
-// slot, and while it runs those of the next op come into the other one.
-func placeCaches(p *plan.Plan, away bool) {
-	g := p.Lowered.Graph
-	if away = away && p.Target.Direct; away {
-		away = p.Instances <= 1
-	}
+// slot, and while it runs those of the next op come into the other one. Else those of some blocks may have fewer at first.
+func placeCaches(p *plan.Plan, o *Options) {
+	g, away := p.Lowered.Graph, o.CachesAway && p.Target.Direct && p.Instances <= 1
 	waits, unused := make(map[graph.ValueID]bool), make(map[graph.ValueID]bool)
-	if away { // what is there for another program waits wherever that has it
+	some := o.CacheBlocks.Now > 0 && p.Target.Direct && !away
+	if away || some { // what is there for another program waits wherever that has it
 		waits, unused = attended(g)
 	}
 	known := make(map[string]bool)
@@ -24,7 +22,10 @@ func placeCaches(p *plan.Plan, away bool) {
 			continue
 		}
 		c := plan.Cache{Value: graph.ValueID(id), Name: v.Name, Bytes: plan.AlignUp(v.Bytes(), p.Target.AlignBytes)}
-		if waits[c.Value] || unused[c.Value] {
+		if of := o.CacheBlocks.Of; some && (waits[c.Value] || unused[c.Value]) && v.Shape[0] == of*graph.BlockRows {
+			c.Bytes = plan.AlignUp(v.Bytes()/int64(of)*int64(min(o.CacheBlocks.Now, of)), p.Target.AlignBytes)
+		}
+		if away && (waits[c.Value] || unused[c.Value]) {
 			c.Bytes, c.Away = 0, true
 		}
 		p.Caches = append(p.Caches, c)
@@ -36,7 +37,9 @@ func placeCaches(p *plan.Plan, away bool) {
 		}
 		known[v.Name] = true
 	}
-	placeSlots(p, waits)
+	if away {
+		placeSlots(p, waits)
+	}
 }
 
 // placeSlots says where in a slot caches that wait in a file lie: behind each other in the order of the op's operands, values

@@ -66,7 +66,7 @@ func newDraft(l *graph.Lowered, groups []plan.Group, o Options, seconds []float6
 		Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Once: o.Once, Groups: groups,
 	}
 	d.base.ActivationBytes = placeActivations(&d.base)
-	placeCaches(&d.base, o.CachesAway)
+	placeCaches(&d.base, &o)
 	for i := range l.Steps {
 		d.base.WorkBytes = max(d.base.WorkBytes, plan.AlignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
 	}
