@@ -67,6 +67,9 @@ type Options struct {
 	// Pictures is how many pictures a request may have, of a model that sees some ([models.Model.Pictures]): what stands for
 	// them in texts is kept beside keys and values, of all sequences. 0 is 1.
 	Pictures int
+	// Grow has, on the CPU in the mode auto, the memory of keys and values grow with the texts: until they need it, more
+	// weights stay. It is there for all texts that are admitted, since weights give way.
+	Grow bool
 }
 
 // The defaults.
@@ -125,6 +128,7 @@ type Engine struct {
 	now       func() time.Time
 	ahead     *ahead
 	branching branching
+	growing   growing
 	draft     *draft
 
 	// stating is held by who saves or restores: one at a time needs a place for a state.
@@ -146,6 +150,8 @@ type Stats struct {
 	SharedTokens int64
 	// Guessed are tokens that were guessed ahead, Accepted those of them that were right.
 	Guessed, Accepted int64
+	// Grown counts how often the memory of keys and values became larger.
+	Grown int64
 	// Running and Waiting are how many requests are being written and how many wait for blocks.
 	Running, Waiting int
 }
@@ -356,7 +362,10 @@ func (e *Engine) startSession(ctx context.Context, whole *models.Model, steps mo
 	if len(p.Experts) > 0 && e.opts.Speculate == 0 { // each row more needs other experts, which are read: guessing costs more than it gives
 		e.ahead.limit = 0
 	}
-	if err = e.openBranches(ctx); err != nil {
+	if err = e.openBranches(ctx); err == nil && !e.opts.Session.PlanOnly {
+		err = e.beginSmall(ctx, p)
+	}
+	if err != nil {
 		e.session.Close()
 	}
 	return err

@@ -194,6 +194,10 @@ func (e *Engine) step(ctx context.Context) error {
 	if err := e.compose(ctx, p, len(e.running)); err != nil || p.rows == 0 { // all wait for their sources
 		return err
 	}
+	if err := e.grow(ctx, p); err != nil {
+		e.abandon(p.parts)
+		return err
+	}
 	begin := time.Now()
 	if err := e.run(ctx, p.rows); err != nil {
 		e.abandon(p.parts)

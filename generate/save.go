@@ -268,6 +268,14 @@ func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) (bool, erro
 		}
 		s.table = append(s.table, i)
 	}
+	if e.growing.blocks > 0 && len(s.table) > 0 && slices.Max(s.table) >= e.growing.now { // the next pass takes the memory
+		if err := e.growTo(ctx, slices.Max(s.table)+1); err != nil {
+			return false, err
+		}
+		if err := e.blank(ctx); err != nil {
+			return false, err
+		}
+	}
 	if states := e.blocks.states; states != nil {
 		if i, ok := states.take(); ok {
 			s.state = i

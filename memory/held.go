@@ -20,8 +20,9 @@ type Held struct {
 	FixedBytes, RingBytes, ActivationBytes, WorkBytes int64
 	// StagingBytes, CopyBytes, SwapBytes, RowBytes and CrossingBytes are of the host's memory.
 	StagingBytes, CopyBytes, SwapBytes, RowBytes, CrossingBytes int64
-	// FileBytes is the file in which activations wait.
-	FileBytes int64
+	// FileBytes is the file in which activations wait, CacheFileBytes that in which caches do, and CacheSlotBytes what
+	// these lie in while ops have them.
+	FileBytes, CacheFileBytes, CacheSlotBytes int64
 }
 
 // A HeldCache is memory that outlives passes: the value of a graph that it is, and what it takes.
@@ -34,7 +35,7 @@ type HeldCache struct {
 func Now(list []Held, names Names) *Report {
 	r := &Report{Moment: "now"}
 	host := Device{Name: Host, Storages: []Storage{}}
-	var staging, copies, wait, rows, crossings, file int64
+	var staging, copies, wait, rows, crossings, file, caches int64
 	for i := range list {
 		h := &list[i]
 		d := Device{
@@ -50,6 +51,8 @@ func Now(list []Held, names Names) *Report {
 		for _, c := range h.Caches {
 			d.cache(c.Value, c.HeldBytes)
 		}
+		d.rest(cacheSlots, h.CacheSlotBytes)
+		caches += h.CacheFileBytes
 		d.rest("slots", h.RingBytes)
 		d.rest("activations, none alive", h.ActivationBytes)
 		d.rest("workspace", h.WorkBytes)
@@ -61,6 +64,6 @@ func Now(list []Held, names Names) *Report {
 		host.HeldBytes = host.RestBytes()
 		r.Devices = append(r.Devices, host)
 	}
-	r.file(file)
+	r.file(file, caches)
 	return r
 }

@@ -65,7 +65,7 @@ func Planned(p *plan.Plan, name string, names Names) *Report {
 		r.Devices = append(r.Devices, host)
 	}
 	if p.Sides == nil && p.Target.Direct {
-		r.file(p.SwapBytes)
+		r.file(p.SwapBytes, p.CacheFileBytes)
 	}
 	return r
 }
@@ -101,21 +101,25 @@ func firstOf(p *plan.Plan) *plan.Plan {
 const (
 	// Host is the name of the host's memory beside devices with memory of their own: that through which they are filled.
 	Host = "host"
-	// File is that of the file in which activations wait that the CPU needs again much later.
+	// File is that of the files in which activations and caches wait that the CPU needs again much later.
 	File = "file"
 )
 
-// file adds the file in which activations wait, where there is one.
-func (r *Report) file(bytes int64) {
-	if bytes > 0 {
+// file adds the files in which activations and caches wait, where there are any.
+func (r *Report) file(activations, caches int64) {
+	if bytes := activations + caches; bytes > 0 {
 		d := Device{Name: File, HeldBytes: bytes, Storages: []Storage{}}
-		d.rest(waiting, bytes)
+		d.rest(waiting, activations)
+		d.rest("caches that wait", caches)
 		r.Devices = append(r.Devices, d)
 	}
 }
 
 // waiting is the purpose of bytes that hold what passes need again later.
 const waiting = "activations that wait"
+
+// cacheSlots is the purpose of bytes in which caches that wait in a file lie while ops have them.
+const cacheSlots = "slots of caches"
 
 // decoding is the purpose of bytes through which packed files are read.
 const decoding = "decoding of packed files"
@@ -262,13 +266,16 @@ func packingOf(p *plan.Plan) int64 { return p.Fixed.Bytes + p.CacheBytes + p.Fix
 // caches adds those of a plan, each once whatever ops look at it.
 func (d *Device) caches(p *plan.Plan) {
 	for _, c := range cachesOf(p) {
-		d.cache(&p.Lowered.Graph.Values[c.Value], c.Bytes)
+		if !c.Away {
+			d.cache(&p.Lowered.Graph.Values[c.Value], c.Bytes)
+		}
 	}
+	d.rest(cacheSlots, int64(p.CacheSlots)*p.CacheSlotBytes)
 }
 
 func (d *Device) cache(v *graph.Value, bytes int64) {
 	d.Storages = append(d.Storages, Storage{
-		Name: v.Name, Kind: Cache, Shape: v.Shape, DType: v.DType.String(), Bytes: bytes, UsedBytes: v.Bytes(),
+		Name: v.Name, Kind: Cache, Shape: v.Shape, DType: v.DType.String(), Bytes: bytes, UsedBytes: min(v.Bytes(), bytes),
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 )
 
 // Caches are the memory that outlives passes, by name: what ops write in place, and read in passes to come, whichever plan
@@ -15,7 +16,11 @@ import (
 // another device. Like its pagers it must not be used by two goroutines at once.
 //
 // A cache belongs to the pager that used it last, which frees it when it is closed. It begins as zeros.
-type Caches struct{ of map[string]*cache }
+type Caches struct {
+	of map[string]*cache
+	// file is that in which some wait, nil where none do.
+	file *storage.Scratch
+}
 
 // NewCaches returns the caches of programs that have none yet.
 func NewCaches() *Caches { return &Caches{of: make(map[string]*cache)} }
@@ -28,6 +33,9 @@ type cache struct {
 	// value is the graph's, size how many bytes it has; memory is as much larger as the device aligns to.
 	value graph.Value
 	size  int64
+	// file is where it waits, from at on, nil for one that is in memory.
+	file *storage.Scratch
+	at   int64
 }
 
 // takeCaches has all caches of a plan on the device. Those that it does not have go where they take none of what the device
@@ -41,8 +49,20 @@ func (g *Pager) takeCaches(ctx context.Context, p *plan.Plan) error {
 	if err := g.yield(p); err != nil {
 		return err
 	}
+	if err := g.allocSlots(p); err != nil {
+		return err
+	}
 	for i := range p.Caches {
 		c := &p.Caches[i]
+		if c.Away && c.Offset < 0 {
+			continue
+		}
+		if c.Away {
+			if err := g.takeAway(c, &p.Lowered.Graph.Values[c.Value]); err != nil {
+				return located(err, c.Name, "cache")
+			}
+			continue
+		}
 		if err := g.takeCache(ctx, c, &p.Lowered.Graph.Values[c.Value]); err != nil {
 			return located(err, c.Name, "cache")
 		}
@@ -58,9 +78,9 @@ func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, value *graph.Va
 		return fmt.Errorf("%d bytes in one program of a session, %d in another", x.size, size)
 	}
 	if x != nil && x.owner == g {
-		return nil
+		return g.growCache(x, want.Bytes)
 	}
-	memory, err := g.allocCache(want.Bytes)
+	memory, err := g.allocPart(want.Bytes, max(size, want.Bytes))
 	if err != nil {
 		return err
 	}
@@ -83,6 +103,35 @@ func (g *Pager) allocCache(bytes int64) (device.Memory, error) {
 		return c.AllocCache(bytes)
 	}
 	return g.dev.Alloc(bytes)
+}
+
+// growCache gives a cache more memory, where a plan wants it to have that: what it holds stays where it is.
+func (g *Pager) growCache(x *cache, bytes int64) error {
+	if bytes <= x.memory.Bytes() {
+		return nil
+	}
+	rooms, ok := g.dev.(device.RoomAllocator)
+	if !ok || !rooms.Resize(x.memory, bytes) {
+		return &device.OutOfMemoryError{Device: g.dev.Name(), WantBytes: bytes - x.memory.Bytes()}
+	}
+	g.cacheChanges++
+	return nil
+}
+
+// allocPart takes memory of the device for the beginning of a cache that is to have so many bytes at most.
+func (g *Pager) allocPart(bytes, most int64) (device.Memory, error) {
+	if c, ok := g.dev.(device.CacheAllocator); ok && bytes < most {
+		if rooms, ok := c.(cacheRooms); ok {
+			return rooms.AllocCacheRoom(bytes, most)
+		}
+	}
+	return g.allocCache(bytes)
+}
+
+// cacheRooms is a device whose caches can become larger where they are.
+type cacheRooms interface {
+	device.RoomAllocator
+	AllocCacheRoom(bytes, most int64) (device.Memory, error)
 }
 
 // fillCache gives new memory the contents of a cache, or zeros.
@@ -112,6 +161,9 @@ func (g *Pager) fillCache(ctx context.Context, memory device.Memory, from *cache
 
 // read copies bytes of a cache from an offset on.
 func (x *cache) read(ctx context.Context, dst []byte, at int64) error {
+	if x.file != nil {
+		return x.file.Read(dst, x.at+at)
+	}
 	if x.owner == nil {
 		copy(dst, x.bytes[at:])
 		return nil
@@ -160,7 +212,7 @@ func (g *Pager) leaveCaches(ctx context.Context, but []plan.Cache) error {
 
 // cacheBytes is what caches take on the device.
 func (g *Pager) cacheBytes() int64 {
-	var n int64
+	n := bytesOf(g.away.slots)
 	for _, x := range g.opts.Caches.of {
 		if x.owner == g {
 			n += bytesOf(x.memory)
@@ -178,6 +230,14 @@ func (g *Pager) DropCaches() error {
 			errs = append(errs, x.free())
 			delete(g.opts.Caches.of, name)
 		}
+	}
+	if file := g.opts.Caches.file; file != nil { // all that wait there are this pager's
+		errs = append(errs, file.Close())
+		g.opts.Caches.file = nil
+	}
+	if g.away.slots != nil {
+		g.cacheChanges++
+		errs = append(errs, free(&g.away.slots))
 	}
 	return errors.Join(errs...)
 }
@@ -217,6 +277,9 @@ func (g *Pager) cache(name string, at int64, bytes int) (*cache, error) {
 
 // write copies bytes to a cache from an offset on.
 func (x *cache) write(ctx context.Context, src []byte, at int64) error {
+	if x.file != nil {
+		return x.file.Write(src, x.at+at)
+	}
 	if x.owner == nil {
 		copy(x.bytes[at:], src)
 		return nil

@@ -20,8 +20,9 @@ type Inventory struct {
 	// The host's memory: that through which the device is filled, copies of weights, activations that wait, and rows of
 	// embeddings.
 	StagingBytes, CopyBytes, SwapBytes, RowBytes int64
-	// FileBytes is the file in which activations wait.
-	FileBytes int64
+	// FileBytes is the file in which activations wait, CacheFileBytes that in which caches do, and CacheSlotBytes the memory
+	// in which these lie while ops have them.
+	FileBytes, CacheFileBytes, CacheSlotBytes int64
 }
 
 // A HeldCache is memory that outlives passes: the graph's value that it is, and what it takes.
@@ -39,6 +40,10 @@ func (g *Pager) Inventory() Inventory {
 	if g.file != nil {
 		x.FileBytes = g.file.Bytes()
 	}
+	x.CacheSlotBytes = bytesOf(g.away.slots)
+	if file := g.opts.Caches.file; file != nil {
+		x.CacheFileBytes = file.Bytes()
+	}
 	x.CopyBytes = g.copies.bytes()
 	for _, p := range g.programs.All() {
 		if p.consts != nil {
@@ -46,7 +51,7 @@ func (g *Pager) Inventory() Inventory {
 		}
 	}
 	for _, c := range g.opts.Caches.of {
-		if c.owner == g {
+		if c.owner == g && c.file == nil {
 			x.Caches = append(x.Caches, HeldCache{c.value, bytesOf(c.memory)})
 		}
 	}

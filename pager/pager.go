@@ -57,8 +57,8 @@ type Options struct {
 	Caches *Caches
 	// Meter notes how fast disks are read; nil is nobody.
 	Meter *Meter
-	// SwapFolder is where the file lies in which activations wait if a plan for a device whose memory is the host's wants
-	// one. It is needed for such plans alone.
+	// SwapFolder is where the files lie in which activations and caches wait if a plan for a device whose memory is the
+	// host's wants one. It is needed for such plans alone.
 	SwapFolder string
 	// pieceBytes, queuesPay and copiers are those of fetch.Options.
 	pieceBytes, queuesPay int64
@@ -220,6 +220,8 @@ type Pager struct {
 	// that the pass which begins may do so.
 	first *first
 	early bool
+	// away is what moves caches between a file and memory.
+	away away
 	// cacheChanges counts what caches came to the device or left it.
 	cacheChanges int
 	// borrower is the device where ops can use what callers have, else nil; borrows says that those of this pass may.
@@ -256,6 +258,8 @@ type Stats struct {
 	PeakBytes int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait and came back.
 	SwappedOutBytes, SwappedInBytes int64
+	// CacheInBytes and CacheOutBytes are those of caches that came from the file in which they wait, and went there.
+	CacheInBytes, CacheOutBytes int64
 	// RecomputedBytes are those of activations that were computed anew.
 	RecomputedBytes int64
 	// ExpertHits is how many experts passes needed that were in their slots, ExpertReads how many had to be read.

@@ -88,6 +88,9 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 // Finish reads what the states become by the pass, and changes none: until then a pass that fails, or is cancelled, has
 // changed nothing.
 func (g *Pager) Finish(ctx context.Context, io IO) error {
+	if err := g.settleAway(); err != nil {
+		return g.Abandon(located(err, "", "update"))
+	}
 	if err := g.readUpdates(ctx, io); err != nil {
 		return g.Abandon(located(err, "", "update"))
 	}
@@ -104,8 +107,10 @@ func (g *Pager) Commit() {
 // Abandon brings the pager back to where a pass begins, and returns err. What still runs on the device is waited for.
 func (g *Pager) Abandon(err error) error {
 	g.quiesce()
+	_ = g.settleAway() // what fails now follows from err, or is it
 	g.spent = g.spent[:0]
 	if g.current != nil {
+		g.current.forgetComing()
 		g.current.fetcher.Reset()
 	}
 	return g.dropFirst(err)
@@ -306,6 +311,9 @@ func (g *Pager) runs(ctx context.Context, op *graph.Op, instance int) (bool, err
 func (g *Pager) runOp(ctx context.Context, p *prepared, instance int, io IO) error {
 	if p.gather != nil {
 		return g.gather(ctx, p, instance, io)
+	}
+	if p.moved != nil {
+		return g.runMoved(ctx, p)
 	}
 	if p.lender != nil {
 		defer p.lender.end()

@@ -56,6 +56,8 @@ type prepared struct {
 	gather *gather
 	// lender is set for ops to which experts are lent.
 	lender *lender
+	// moved is set for ops whose caches wait in a file.
+	moved *movedOp
 	// instance is the one that the regions are those of now.
 	instance int
 }
@@ -336,6 +338,9 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 		return nil, errors.Join(err, ready.close())
 	}
 	g.prepare(ready)
+	if err := g.moved(ready); err != nil {
+		return nil, errors.Join(err, ready.close())
+	}
 	if g.keeper != nil {
 		ready.kept = ready.stretches()
 	}
@@ -396,6 +401,10 @@ func (g *Pager) prepare(p *program) {
 		r.consts[part.Value] = part
 	}
 	for _, c := range p.plan.Caches {
+		if c.Away { // where those lie is said below
+			r.caches[c.Value] = g.away.slots
+			continue
+		}
 		r.caches[c.Value] = g.opts.Caches.of[c.Name].memory
 	}
 	p.ops = make([]prepared, len(gr.Ops))
@@ -466,7 +475,7 @@ func (r *regions) argument(o graph.Operand, op, in int) (device.Argument, int64)
 		low = part.Low
 		a.Region = g.fixedRegion(part)
 	} else if memory, ok := r.caches[o.Value]; ok {
-		a.Region = device.Region{Memory: memory, Bytes: gr.Values[o.Value].Bytes()}
+		a.Region = device.Region{Memory: memory, Bytes: min(gr.Values[o.Value].Bytes(), memory.Bytes())}
 	} else if part, ok := r.consts[o.Value]; ok {
 		a.Region = device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
 	} else {

@@ -126,9 +126,14 @@ type Plan struct {
 	Fixed Fixed
 	// Consts are the graph's constants, in an arena of their own, since they depend on the shapes of the inputs.
 	Consts []Part
-	// Caches are the graph's, each in memory of its own that outlives passes and plans; CacheBytes is what they take together.
+	// Caches are the graph's, each in memory of its own that outlives passes and plans, or in a file; CacheBytes is what
+	// they take together of the device's memory.
 	Caches     []Cache
 	CacheBytes int64
+	// CacheSlots is how many slots of CacheSlotBytes each there are, within CacheBytes, in which caches that wait in a file
+	// lie while an op has them. CacheFileBytes is what they take of the file.
+	CacheSlots                     int
+	CacheSlotBytes, CacheFileBytes int64
 	// The device's other arenas: RingBytes for paged groups, ActivationBytes for inputs and results, WorkBytes for the
 	// scratch memory of an op.
 	ConstBytes, RingBytes, ActivationBytes, WorkBytes int64
@@ -242,8 +247,12 @@ func (g *Group) Paged() bool { return len(g.Parts) > 0 }
 type Cache struct {
 	Value graph.ValueID
 	Name  string
-	// Bytes is what is allocated for it, as rounded up to what the device aligns to.
+	// Bytes is what is allocated for it, as rounded up to what the device aligns to: less than the value has where it is to
+	// grow, 0 where it waits in a file.
 	Bytes int64
+	// Away is set where it waits in a file while no op has it, and then lies at Offset of a slot; −1 where none ever does.
+	Away   bool
+	Offset int64
 }
 
 // A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
@@ -364,6 +373,8 @@ type Forecast struct {
 	ComputeSeconds, LoadSeconds, StallSeconds float64
 	// SwapSeconds is that part of ComputeSeconds in which activations go to wait and come back.
 	SwapSeconds float64
+	// CacheSeconds is that part of Seconds in which caches come from a file and go there, if sequences are as long as they may.
+	CacheSeconds float64
 	// AgainSeconds is that part of ComputeSeconds in which activations are computed anew.
 	AgainSeconds float64
 	// LeastSeconds is what a pass takes whatever waits: what the processors do or what the loads take, whichever is more.

@@ -33,6 +33,17 @@ func (g *Group) Placement() string {
 	return "resident"
 }
 
+// cachesText says what caches take, in the middle of a line.
+func (p *Plan) cachesText() string {
+	switch {
+	case p.CacheBytes == 0:
+		return ""
+	case p.CacheSlots == 0:
+		return fmt.Sprintf("caches %d, ", p.CacheBytes)
+	}
+	return fmt.Sprintf("caches %d, %d slots of %d among them for %d in a file, ", p.CacheBytes, p.CacheSlots, p.CacheSlotBytes, p.CacheFileBytes)
+}
+
 // String writes the plan for people: a line for each group, then the sums.
 func (p *Plan) String() string {
 	var b strings.Builder
@@ -76,9 +87,7 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "devices: peaks %v; the first of them:\n", p.DeviceBytes())
 	}
 	fmt.Fprintf(&b, "fixed %d, constants %d, ", p.Fixed.Bytes, p.ConstBytes)
-	if p.CacheBytes > 0 {
-		fmt.Fprintf(&b, "caches %d, ", p.CacheBytes)
-	}
+	b.WriteString(p.cachesText())
 	fmt.Fprintf(&b, "ring %d, activations %d, workspace %d: peak %d\n",
 		p.RingBytes, p.ActivationBytes, p.WorkBytes, p.PeakBytes())
 	if f := &p.Fixed; len(f.Packed) > 0 {

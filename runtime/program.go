@@ -231,6 +231,7 @@ func (s *Session) planOptions() search.Options {
 	read := s.meter.Rates() // of disks that nobody measured before
 	return search.Options{
 		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory, SwapBytes: s.opts.Swap,
+		CachesAway: s.opts.CachesAway, CacheBlocks: s.cacheBlocks,
 		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots, Once: s.opts.Once,
 		Ops: s.opts.Ops, Rates: s.machine.Device().Rates.WithDisks(read), HostRates: s.opts.HostRates.WithDisks(read),
 		Routing: s.opts.Routing,

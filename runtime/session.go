@@ -148,6 +148,8 @@ type Session struct {
 	// apart are the plans of the kinds where each keeps its own, the one that keeps most first, kinds their programs.
 	apart []*plan.Plan
 	kinds []*program
+	// cacheBlocks is how many blocks caches have for now: [Session.SizeCaches].
+	cacheBlocks search.CacheBlocks
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.
@@ -394,10 +396,12 @@ type Metrics struct {
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait until they were needed again, in the
 	// host's memory or in a file, and came back.
 	SwappedOutBytes, SwappedInBytes int64
+	// CacheInBytes and CacheOutBytes are those of caches that came from the file in which they wait, and went there.
+	CacheInBytes, CacheOutBytes int64
 	// RecomputedBytes are those of activations that were computed anew, which takes less time than to have them wait.
 	RecomputedBytes int64
 	// Passing is how long passes took, Compute how long their ops did, Stall how long ops waited for weights, and SwapStall
-	// for activations on their way to a file and back.
+	// for activations and caches on their way to a file and back.
 	Passing, Compute, Stall, SwapStall time.Duration
 }
 
@@ -469,6 +473,7 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
 	m.SwappedOutBytes = stats.SwappedOutBytes + hostStats.SwappedOutBytes
 	m.SwappedInBytes = stats.SwappedInBytes + hostStats.SwappedInBytes
+	m.CacheInBytes, m.CacheOutBytes = stats.CacheInBytes, stats.CacheOutBytes
 	m.RecomputedBytes = stats.RecomputedBytes + hostStats.RecomputedBytes
 	m.ExpertHits, m.ExpertReads = stats.ExpertHits, stats.ExpertReads
 	m.SwapStall = stats.SwapStall + hostStats.SwapStall

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
 // A Scratch is a file without a name: memory beside memory, for bytes that wait until they are read back. Nobody else sees
 // it, and it is gone with the process, however that ends. Writes go through the page cache, which the system may give back
-// once they are on the disk. One goroutine at a time uses it.
+// once they are on the disk. Reads and writes of other bytes may go on at once; else one goroutine at a time uses it.
 type Scratch struct {
 	file  *os.File
 	bytes int64
@@ -50,6 +51,18 @@ func NewScratch(folder string, bytes int64) (*Scratch, error) {
 		return nil, &ScratchError{folder, bytes, errors.Join(err, s.Close())}
 	}
 	return s, nil
+}
+
+// Grow gives it more bytes, of which the disk's blocks are taken at once, too. Where that cannot be it is as it was.
+func (s *Scratch) Grow(bytes int64) error {
+	if bytes <= s.bytes {
+		return nil
+	}
+	if err := reserve(s.file, bytes); err != nil {
+		return &ScratchError{filepath.Dir(s.file.Name()), bytes, err}
+	}
+	s.bytes = bytes
+	return nil
 }
 
 // Bytes is how many it has.

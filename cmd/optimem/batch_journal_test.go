@@ -110,13 +110,27 @@ func TestBatchGoesOn(t *testing.T) {
 // TestBatchKilled: a process that is killed amid a batch leaves nothing that looks like its answers, and the same
 // command gives them.
 func TestBatchKilled(t *testing.T) {
-	const prompts = 60
+	batchKilled(t, chatModel, 60, 3)
+}
+
+// TestBatchAwayKilled: so it is where keys and values wait in a file, of which nothing is left.
+func TestBatchAwayKilled(t *testing.T) {
+	folder := t.TempDir()
+	batchKilled(t, deepModel(t), 30, 2, "--mode", "page", "--memory", "900KiB", "--context", "128", "--swap-folder", folder)
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 && goruntime.GOOS != "windows" {
+		t.Errorf("left in the folder: %v, %v", left, err)
+	}
+}
+
+// batchKilled kills the command that answers prompts with a model after more and more answers, and gives it again.
+func batchKilled(t *testing.T, model string, prompts, times int, flags ...string) {
+	t.Helper()
 	in, whole := batchOf(t, prompts), filepath.Join(t.TempDir(), "out.jsonl")
-	done(t, "generate", chatModel, "--batch", in, "-o", whole, "--quiet")
+	done(t, "generate", model, "--batch", in, "-o", whole, "--quiet", "--context", "128")
 	want := answersOf(t, whole)
-	for at := range 3 {
+	for at := range times {
 		out := filepath.Join(t.TempDir(), "out.jsonl")
-		args := []string{"generate", chatModel, "--batch", in, "-o", out, "--threads", "1", "--quiet"}
+		args := append([]string{"generate", model, "--batch", in, "-o", out, "--threads", "1", "--quiet"}, flags...)
 		cmd := exec.Command("optimem", args...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

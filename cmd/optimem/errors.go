@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/storage"
 )
 
 // The exit codes that scripts rely on.
@@ -114,6 +115,10 @@ func hints(err error) []string {
 	if errors.As(err, &full) {
 		return []string{fmt.Sprintf("the file takes %s and %s are free in %s",
 			ascii.FormatSize(full.NeedBytes), ascii.FormatSize(full.FreeBytes), filepath.Dir(full.Path))}
+	}
+	var waits *storage.ScratchError
+	if errors.As(err, &waits) {
+		return []string{"--swap-folder names a folder on another disk; without --swap, or with --swap 0 for --batch, nothing waits in a file"}
 	}
 	switch loader.Class(err) {
 	case loader.ErrUnsafe:

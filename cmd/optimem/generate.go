@@ -283,6 +283,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 		}
 	}()
 	opts, watch := w.options(nil, 0), newWritingWatch(w.stderr, w.quiet)
+	opts.CachesAway = w.away
 	opts.Observe = runtime.TeeObserver(watch.observe, w.observeTop())
 	record, err := w.recordRouting(m, &opts, w.routing)
 	if err != nil {
@@ -310,9 +311,10 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	if err != nil {
 		return nil, cmp.Or(engine.Close(), err)
 	}
-	e.kv, watch.weights = p.CacheBytes, p.Fixed.WeightBytes
+	e.kv, watch.weights = kvBytes(p), p.Fixed.WeightBytes
 	if !w.quiet {
 		w.note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
+		w.sayAway(p)
 		if bytes := engine.DraftBytes(); bytes > 0 {
 			w.note("%s beside that for the model that guesses", ascii.FormatSize(bytes))
 		}

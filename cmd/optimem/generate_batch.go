@@ -56,11 +56,12 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	if g.context > 0 {
 		longest = g.context
 	}
-	sequences, err := g.bestSequences(ctx, longest, len(lines))
+	width, err := g.bestSequences(ctx, longest, len(lines))
 	if err != nil {
 		return err
 	}
-	e, err := g.startMany(ctx, longest, sequences)
+	g.away = width.away
+	e, err := g.startMany(ctx, longest, width.sequences)
 	if err != nil {
 		return err
 	}
@@ -174,51 +175,6 @@ func (w *writing) startMany(ctx context.Context, context, sequences int) (*openE
 			return e, err
 		}
 	}
-}
-
-// bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these
-// are as many as are expected to write the most tokens a second: all rows of a pass share what it brings, while their
-// keys and values take memory of weights that could stay.
-func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best int, err error) {
-	best = min(prompts, mostSequences)
-	if prompts <= mostSequences {
-		return best, nil
-	}
-	m, err := w.openModel(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = cmp.Or(err, m.close()) }()
-	longest := m.model.Context()
-	if longest == 0 || w.draft != "" {
-		return best, nil // what is wrong is said when it is started
-	}
-	opts := w.options(nil, 0)
-	opts.PlanOnly = true
-	rate := 0.0
-	for n := mostSequences; n <= mostBatched && n < 2*prompts; n *= 2 {
-		e, err := generate.New(ctx, m.model, generate.Options{
-			Session: opts, Context: min(context, longest), Sequences: n, KV: kvType(w.kv, m.ckpt), Speculate: generate.NoSpeculation,
-		})
-		var full *runtime.CapacityError
-		if errors.As(err, &full) {
-			break
-		}
-		if err != nil {
-			return 0, err
-		}
-		p, err := e.ForecastPass(ctx, min(n, e.Rows()), min(n, e.Rows()))
-		rows := e.Rows()
-		if err = cmp.Or(err, e.Close()); err != nil {
-			return 0, err
-		}
-		now := float64(min(n, rows, prompts)) / p.Forecast.Seconds
-		if p.MovedBytes+p.Routed.ExpectedBytes == 0 || now < rate*1.05 {
-			break
-		}
-		rate, best = now, min(n, prompts)
-	}
-	return best, nil
 }
 
 // readBatch reads the prompts and checks them, all before one is answered.

@@ -39,6 +39,7 @@ type writing struct {
 	routing   string
 	ahead     int // what speculate says, as [generate.Options.Speculate]
 	branches  int
+	away      bool // says that keys and values wait in a file
 	stops     []string
 	// images are files of pictures that the model sees before the prompt, or the first message.
 	images   []string

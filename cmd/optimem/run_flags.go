@@ -203,7 +203,7 @@ func (r *run) checkFlags() error {
 // checkSwap looks at what is said of the file in which activations wait.
 func (r *run) checkSwap() error {
 	switch {
-	case r.cmd.Flags().Changed("swap-folder") && r.swap == 0:
+	case r.cmd.Flags().Changed("swap-folder") && r.swap == 0 && (r.cmd.Name() != "generate" || !r.cmd.Flags().Changed("batch")):
 		return r.usage("add --swap SIZE", "--swap-folder is for --swap")
 	case r.swap > 0 && r.device != "cpu":
 		return r.usage("--host-memory bounds what they take there",

@@ -198,7 +198,7 @@ func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
 		Mode: plan.Mode(r.mode), BatchAxes: r.axes, Device: r.device, Memory: r.memory.bytes,
 		MemoryShare: r.memory.share, Reserve: inputBytes,
-		HostMemory: int64(r.hostMemory), Swap: int64(r.swap), SwapFolder: cmp.Or(r.swapFolder, defaultSwapFolder()),
+		HostMemory: int64(r.hostMemory), Swap: int64(r.swap), SwapFolder: r.waitFolder(),
 		MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), CUDACache: assembledKernels(), PlanOnly: r.dry, Exact: r.exact,

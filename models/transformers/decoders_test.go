@@ -230,6 +230,41 @@ func TestDecodersWrite(t *testing.T) {
 	})
 }
 
+// TestDecodersInAFile: keys and values that wait in a file while other layers are computed change no token, and memory has
+// those of two layers.
+func TestDecodersInAFile(t *testing.T) {
+	forEachDecoder(t, func(t *testing.T, r *decoderRecord, model *models.Model) {
+		folder := t.TempDir()
+		engine, err := generate.New(t.Context(), model, generate.Options{
+			Session: optimem.Options{Mode: plan.Page, Threads: 2, CachesAway: true, SwapFolder: folder}, Context: 160, Sequences: 3, Rows: 48,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer engine.Close()
+		var wait sync.WaitGroup
+		for _, run := range r.Runs {
+			wait.Go(func() {
+				got, err := engine.Generate(t.Context(), generate.Request{Prompt: run.Prompt, MaxTokens: len(run.Tokens)}, nil)
+				if err != nil {
+					t.Error(err)
+				} else if !slices.Equal(got.Tokens, run.Tokens) {
+					t.Errorf("prompt of %d tokens: %s", len(run.Prompt), firstOther(got.Tokens, run.Tokens))
+				}
+			})
+		}
+		wait.Wait()
+		p, err := engine.Forecast(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := engine.Session().Metrics()
+		if slots := int64(p.CacheSlots) * p.CacheSlotBytes; slots > p.CacheBytes || m.CacheBytes != p.CacheBytes || (m.CacheInBytes > 0) != (slots > 0) {
+			t.Errorf("%d bytes of caches are held of %d planned, %d of them slots; %d came from the file", m.CacheBytes, p.CacheBytes, slots, m.CacheInBytes)
+		}
+	})
+}
+
 // TestDecodersNeedTheirWeights: a checkpoint that lacks any weight is refused by its name, so that all of them are read.
 func TestDecodersNeedTheirWeights(t *testing.T) {
 	for _, r := range recordedDecoders(t) {

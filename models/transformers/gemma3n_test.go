@@ -66,6 +66,7 @@ func TestSharedKeysInBranches(t *testing.T) {
 	var want string
 	for i, o := range []generate.Options{
 		{}, {Speculate: 4, Branches: 3}, {Speculate: 3, Branches: 4, Session: optimem.Options{Mode: plan.Page, Threads: 1}},
+		{Speculate: 3, Branches: 4, Session: optimem.Options{Mode: plan.Page, Threads: 1, CachesAway: true, SwapFolder: t.TempDir()}},
 		{Speculate: 3, Branches: 2, Session: optimem.Options{Device: "emu:memory=64MiB"}},
 	} {
 		o.Context = 160

@@ -113,8 +113,12 @@ func TestSeq2SeqWrites(t *testing.T) {
 	forEachSeq2Seq(t, func(t *testing.T, r *seq2seqRecord, model *models.Model) {
 		for name, opts := range map[string]generate.Options{
 			"resident": {Session: optimem.Options{Mode: plan.Resident, Threads: 1}, Speculate: 4},
-			"page":     {Session: optimem.Options{Mode: plan.Page, Threads: 2}, Rows: 3, Speculate: generate.NoSpeculation},
-			"chunk":    {Session: optimem.Options{Mode: plan.Chunk, Device: "emu:memory=16MiB", Capacity: plan.Limit{N: 20000, Unit: plan.Params}}, Sequences: 3},
+			"file": {
+				Session:   optimem.Options{Mode: plan.Page, Threads: 2, CachesAway: true, SwapFolder: t.TempDir()},
+				Sequences: 4, Speculate: 2,
+			},
+			"page":  {Session: optimem.Options{Mode: plan.Page, Threads: 2}, Rows: 3, Speculate: generate.NoSpeculation},
+			"chunk": {Session: optimem.Options{Mode: plan.Chunk, Device: "emu:memory=16MiB", Capacity: plan.Limit{N: 20000, Unit: plan.Params}}, Sequences: 3},
 		} {
 			e := seq2seqEngine(t, model, opts)
 			var wait sync.WaitGroup

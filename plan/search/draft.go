@@ -67,7 +67,7 @@ func newDraft(l *graph.Lowered, groups []plan.Group, o Options, seconds []float6
 		Disks: o.disks,
 	}
 	d.base.ActivationBytes = placeActivations(&d.base)
-	placeCaches(&d.base)
+	placeCaches(&d.base, &o)
 	for i := range l.Steps {
 		d.base.WorkBytes = max(d.base.WorkBytes, plan.AlignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
 	}
@@ -382,24 +382,6 @@ func union(parts []plan.Part) []plan.Part {
 func covered(held []plan.Part, part plan.Part) bool {
 	_, ok := plan.Covering(held, part)
 	return ok
-}
-
-// placeCaches lists the caches of a plan's graph.
-func placeCaches(p *plan.Plan) {
-	g := p.Lowered.Graph
-	known := make(map[string]bool)
-	for id := range g.Values {
-		v := &g.Values[id]
-		if v.Role != graph.Cache {
-			continue
-		}
-		c := plan.Cache{Value: graph.ValueID(id), Name: v.Name, Bytes: plan.AlignUp(v.Bytes(), p.Target.AlignBytes)}
-		p.Caches = append(p.Caches, c)
-		if !known[v.Name] {
-			p.CacheBytes += c.Bytes
-		}
-		known[v.Name] = true
-	}
 }
 
 // fix lays out the weights that stay, and the constants.

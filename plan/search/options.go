@@ -19,6 +19,11 @@ type Options struct {
 	// SwapBytes bounds what activations take of a file in which they wait, where the target is Direct and its memory is
 	// all that the host has; 0 is that none waits.
 	SwapBytes int64
+	// CachesAway has caches of attention wait in a file while no op has them, where the target is Direct.
+	CachesAway bool
+	// CacheBlocks is how many blocks caches of attention have for now that have so many in all, where the target is Direct
+	// and caches do not wait in a file; the zero value is all.
+	CacheBlocks CacheBlocks
 	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these small
 	// ones that follow each other and come from a disk are joined.
 	MaxGroup plan.Limit
@@ -64,6 +69,9 @@ type Options struct {
 	// tables are those of embeddings of which only rows are brought, by result.
 	tables map[graph.ValueID]table
 }
+
+// CacheBlocks are blocks of caches: of Of that there are to be at last, Now.
+type CacheBlocks struct{ Of, Now int }
 
 // A Peer is another device of the same kind, with memory of its own.
 type Peer struct {

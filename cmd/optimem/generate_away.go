@@ -1,0 +1,145 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+)
+
+// A batchWidth is how many prompts are answered at once, and whether their keys and values wait in a file while other layers
+// are computed.
+type batchWidth struct {
+	sequences int
+	away      bool
+	// rate is how many tokens a second are expected, moves says that passes bring weights.
+	rate  float64
+	moves bool
+}
+
+// worthAway is by how much faster answering has to be for keys and values to wait in a file.
+const worthAway = 1.05
+
+// mayWait reports whether keys and values of a batch may wait in a file.
+func (w *writing) mayWait() bool {
+	return w.device == "cpu" && w.draft == "" && w.stages.list == "" && !(w.cmd.Flags().Changed("swap") && w.swap == 0)
+}
+
+// bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these
+// are as many as are expected to write the most tokens a second: all rows of a pass share what it brings, while their
+// keys and values take memory of weights that could stay, or time where they wait in a file.
+func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best batchWidth, err error) {
+	best = batchWidth{sequences: min(prompts, mostSequences)}
+	if prompts <= mostSequences && !w.mayWait() || w.draft != "" {
+		return best, nil
+	}
+	m, err := w.openModel(ctx)
+	if err != nil {
+		return best, err
+	}
+	defer func() { err = cmp.Or(err, m.close()) }()
+	longest := m.model.Context()
+	if longest == 0 {
+		return best, nil // what is wrong is said when it is started
+	}
+	opts := generate.Options{Session: w.options(nil, 0), Context: min(context, longest), KV: kvType(w.kv, m.ckpt), Speculate: generate.NoSpeculation}
+	opts.Session.PlanOnly = true
+	in, err := w.widest(ctx, m.model, opts, prompts)
+	if err != nil {
+		return best, err
+	}
+	if in.sequences > 0 {
+		best = in
+	}
+	if in.sequences > 0 && !in.moves || !w.mayWait() {
+		return best, nil
+	}
+	opts.Session.CachesAway = true
+	out, err := w.widest(ctx, m.model, opts, prompts)
+	if err == nil && out.rate > in.rate*worthAway {
+		best = out
+	}
+	return best, err
+}
+
+// widest finds the number of prompts at once that is expected to write the most tokens a second, from as many on as are
+// answered together in any case, or from the most below that for which there is room; none where there is for none.
+func (w *writing) widest(ctx context.Context, model *models.Model, opts generate.Options, prompts int) (best batchWidth, err error) {
+	least := min(prompts, mostSequences)
+	for n := least; n <= mostBatched && n < 2*prompts; n *= 2 {
+		is, err := w.widthOf(ctx, model, opts, n, prompts)
+		if err != nil {
+			return best, err
+		}
+		if is.sequences == 0 || is.rate < best.rate*1.05 {
+			break
+		}
+		if best = is; !is.moves {
+			break
+		}
+	}
+	for n := least / 2; n > 0 && best.sequences == 0; n /= 2 {
+		if best, err = w.widthOf(ctx, model, opts, n, prompts); err != nil {
+			return best, err
+		}
+	}
+	return best, nil
+}
+
+// widthOf is what answering so many prompts at once is expected to be like: of no sequences where the budget, or the disk, does
+// not admit it.
+func (w *writing) widthOf(ctx context.Context, model *models.Model, opts generate.Options, n, prompts int) (batchWidth, error) {
+	opts.Sequences = n
+	e, err := generate.New(ctx, model, opts)
+	var full *runtime.CapacityError
+	if errors.As(err, &full) {
+		return batchWidth{}, nil
+	}
+	if err != nil {
+		return batchWidth{}, err
+	}
+	p, err := e.ForecastPass(ctx, min(n, e.Rows()), min(n, e.Rows()))
+	rows := e.Rows()
+	if err = cmp.Or(err, e.Close()); err != nil {
+		return batchWidth{}, err
+	}
+	if opts.Session.CachesAway && !w.hasRoom(p) {
+		return batchWidth{}, nil
+	}
+	return batchWidth{
+		sequences: min(n, prompts), away: opts.Session.CachesAway,
+		rate: float64(min(n, rows, prompts)) / p.Forecast.Seconds, moves: p.MovedBytes+p.Routed.ExpectedBytes > 0,
+	}, nil
+}
+
+// hasRoom reports whether there is room on the disk for keys and values: as much as --swap says, or half of what is free.
+func (w *writing) hasRoom(p *plan.Plan) bool {
+	if w.swap > 0 {
+		return p.CacheFileBytes <= int64(w.swap)
+	}
+	return newfile.CheckRoom(filepath.Join(w.waitFolder(), "f"), 2*p.CacheFileBytes) == nil
+}
+
+// waitFolder is where what waits does.
+func (r *run) waitFolder() string { return cmp.Or(r.swapFolder, defaultSwapFolder()) }
+
+// kvBytes is what keys and values take: in memory, or in a file.
+func kvBytes(p *plan.Plan) int64 {
+	return p.CacheBytes - int64(p.CacheSlots)*p.CacheSlotBytes + p.CacheFileBytes
+}
+
+// sayAway says that keys and values wait in a file.
+func (w *writing) sayAway(p *plan.Plan) {
+	if p.CacheSlots > 0 {
+		w.say("note", fmt.Sprintf("keys and values wait in a file of %s in %s while other layers are computed, and take %s of memory",
+			ascii.FormatSize(p.CacheFileBytes), w.waitFolder(), ascii.FormatSize(p.CacheBytes)))
+	}
+}
