@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo ptxas cubins gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers bench-text
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo ptxas cubins gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers bench-text families
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -34,6 +34,13 @@ fuzz-long:
 # Every model of the zoo on the CPU, of which the tests take a third: a quarter of an hour of a slow core.
 zoo:
 	go test ./models -run Zoo -timeout 2h -zoo-all
+
+# What the installed transformers computes otherwise than the one that the families were recorded with: PYTHON is one that has
+# it. Prints what differs, and the types that are new; about ten minutes of a core.
+families:
+	cd models/testdata && $(PYTHON) make_decoders.py --only-compare
+	cd models/testdata && $(PYTHON) make_recurrents.py --only-compare
+	cd models/testdata && $(PYTHON) list_causal.py --only-compare
 
 # The memory predicted for batches of 1 to 128 rows, of every model of the zoo, beside what passes take: a quarter of an hour.
 fit:

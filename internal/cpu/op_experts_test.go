@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -141,6 +142,57 @@ func TestExpertsThatAreNotThere(t *testing.T) {
 		if !errors.As(err, &index) || index.Index != id || index.Size != 4 {
 			t.Errorf("%d: %v", id, err)
 		}
+	}
+}
+
+// TestExpertsNamedAlone: a row that names 8 of 64 experts takes an eighth of the products of one that goes through all, and
+// nothing is computed of the others: whatever they hold, its bits are the same. BenchmarkExperts has what this is worth.
+func TestExpertsNamedAlone(t *testing.T) {
+	pool := ops.NewPool(2)
+	defer pool.Close()
+	const all, named, hidden, inner = 64, 8, 48, 24
+	in, attrs := mixed(1, named, all, hidden, inner, tensor.Float32, nil)
+	whole, _ := mixed(1, all, all, hidden, inner, tensor.Float32, nil)
+	flops := func(in []*tensor.Tensor) int64 {
+		specs := make([]graph.Spec, len(in))
+		for i, x := range in {
+			specs[i] = graph.Spec{DType: x.DType, Shape: x.Layout.Shape}
+		}
+		def, ok := graph.Standard().Lookup("experts")
+		if !ok {
+			t.Fatal("no op for experts")
+		}
+		return def.FLOPs(specs, nil, attrs)
+	}
+	const products = named * 3 * 2 * hidden * inner // gate, up and down; a product and a sum
+	if one, every := flops(in), flops(whole); one != products || every != all/named*one {
+		t.Errorf("%d operations for the experts that are named, want %d; %d for all", one, products, every)
+	}
+	want, err := Compute(t.Context(), pool, graph.Standard(), "experts", attrs, in...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := tensor.Slice[int64](in[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range all {
+		if slices.Contains(ids, int64(e)) {
+			continue
+		}
+		for k := range 3 {
+			x, err := tensor.Slice[float32](in[graph.ExpertsFirst+3*e+k])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range x {
+				x[i] = float32(math.NaN())
+			}
+		}
+	}
+	got, err := Compute(t.Context(), pool, graph.Standard(), "experts", attrs, in...)
+	if err != nil || !bytes.Equal(got[0].Data, want[0].Data) {
+		t.Errorf("experts that no row names were computed: %v", err)
 	}
 }
 

@@ -71,7 +71,7 @@ func TestLlavaWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, opts := range map[string]generate.Options{
-			"resident": {Session: optimem.Options{Mode: plan.Resident, Threads: 1}},
+			"resident": {Session: optimem.Options{Mode: plan.Resident, Threads: 1}, Speculate: 4, Branches: 2},
 			"page":     {Session: optimem.Options{Mode: plan.Page, Threads: 2}, Rows: 7, Speculate: generate.NoSpeculation},
 			"chunk":    {Session: optimem.Options{Mode: plan.Chunk, Device: "emu:memory=16MiB", Capacity: plan.Limit{N: 20000, Unit: plan.Params}}},
 			"rounded":  {Session: optimem.Options{Mode: plan.Resident, Threads: 1}, KV: tensor.BFloat16},
