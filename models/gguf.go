@@ -42,9 +42,8 @@ type ggufFamily struct {
 
 // llamaNames are those of llama's modules. The longer ones come first, since replacers take the first that fits.
 var (
-	llamaOutside = strings.NewReplacer("token_embd.", "model.embed_tokens.", "output_norm.", "model.norm.", "output.",
-		"lm_head.")
-	llamaInside = strings.NewReplacer(
+	llamaOutside = strings.NewReplacer("token_embd.", "model.embed_tokens.", "output_norm.", "model.norm.", "output.", "lm_head.")
+	llamaInside  = strings.NewReplacer(
 		"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.", "attn_norm.", "input_layernorm.",
 		"post_attention_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.", "attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.",
 		"attn_v.", "self_attn.v_proj.", "attn_output.", "self_attn.o_proj.", "ffn_norm.", "post_attention_layernorm.",
@@ -82,8 +81,7 @@ var decoderFiles = []ggufFamily{
 	{arch: "arcee", class: "ArceeForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},
 	{arch: "granite", class: "GraniteForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).granite},
 	{
-		arch: "seed_oss", class: "SeedOssForCausalLM", outside: llamaOutside, inside: llamaInside,
-		config: func(g *ggufModel) {
+		arch: "seed_oss", class: "SeedOssForCausalLM", outside: llamaOutside, inside: llamaInside, config: func(g *ggufModel) {
 			g.biases()
 			g.set("attention_out_bias", g.has("blk.0.attn_output.bias"))
 		},
@@ -101,8 +99,7 @@ var decoderFiles = []ggufFamily{
 		},
 	},
 	{
-		arch: "olmo2", class: "Olmo2ForCausalLM", outside: llamaOutside, inside: sandwichedInside,
-		config: func(g *ggufModel) {
+		arch: "olmo2", class: "Olmo2ForCausalLM", outside: llamaOutside, inside: sandwichedInside, config: func(g *ggufModel) {
 			g.biases()
 			if g.key("attention.sliding_window") != nil {
 				g.lacks("the sliding windows of OLMo 3")
@@ -110,8 +107,7 @@ var decoderFiles = []ggufFamily{
 		},
 	},
 	{
-		arch: "gemma3", class: "Gemma3ForCausalLM", model: "gemma3_text", outside: llamaOutside,
-		inside: sandwichedInside,
+		arch: "gemma3", class: "Gemma3ForCausalLM", model: "gemma3_text", outside: llamaOutside, inside: sandwichedInside,
 		config: (*ggufModel).gemma3,
 	},
 	{
@@ -139,15 +135,13 @@ var decoderFiles = []ggufFamily{
 		transposed: []string{"attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight"},
 	},
 	{
-		arch: "llama", class: "MixtralForCausalLM", model: "mixtral", experts: true, outside: llamaOutside,
-		inside: mixtureInside,
+		arch: "llama", class: "MixtralForCausalLM", model: "mixtral", experts: true, outside: llamaOutside, inside: mixtureInside,
 		config: func(g *ggufModel) {
 			g.sizes("num_local_experts", "expert_count", "num_experts_per_tok", "expert_used_count")
 		},
 	},
 	{
-		arch: "qwen3moe", class: "Qwen3MoeForCausalLM", model: "qwen3_moe", experts: true, outside: llamaOutside,
-		inside: mixtureInside,
+		arch: "qwen3moe", class: "Qwen3MoeForCausalLM", model: "qwen3_moe", experts: true, outside: llamaOutside, inside: mixtureInside,
 		config: func(g *ggufModel) {
 			g.sizes("num_experts", "expert_count", "num_experts_per_tok", "expert_used_count",
 				"moe_intermediate_size", "expert_feed_forward_length")
@@ -196,13 +190,9 @@ func (g *ggufModel) read() error {
 	arch, _ := g.ckpt.Metadata["general.architecture"].(string)
 	experts, _ := loader.GGUFInteger(g.ckpt.Metadata, arch+".expert_count")
 	of := func(f ggufFamily) bool { return f.arch == arch }
-	i := slices.IndexFunc(ggufFamilies, func(f ggufFamily) bool {
-		return of(f) &&
-			(f.anyExperts || f.experts == (experts > 0))
-	})
+	i := slices.IndexFunc(ggufFamilies, func(f ggufFamily) bool { return of(f) && (f.anyExperts || f.experts == (experts > 0)) })
 	if i < 0 && slices.ContainsFunc(ggufFamilies, of) {
-		return &UnsupportedError{What: fmt.Sprintf("a GGUF file of the architecture %.60q with %d experts", arch,
-			experts)}
+		return &UnsupportedError{What: fmt.Sprintf("a GGUF file of the architecture %.60q with %d experts", arch, experts)}
 	}
 	if i < 0 {
 		var known []string
@@ -244,8 +234,7 @@ func (g *ggufModel) read() error {
 
 // decoder reads what llama and its relatives have.
 func (g *ggufModel) decoder() {
-	g.sizes("hidden_size", "embedding_length", "num_hidden_layers", "block_count", "num_attention_heads",
-		"attention.head_count",
+	g.sizes("hidden_size", "embedding_length", "num_hidden_layers", "block_count", "num_attention_heads", "attention.head_count",
 		"max_position_embeddings", "context_length")
 	inner, ok := g.largest("feed_forward_length")
 	if !ok {
