@@ -82,7 +82,8 @@ func New(ctx context.Context, folder *Folder, model *models.Model, opts Options)
 	case opts.MaxTokens < 0:
 		return nil, &RequestError{"MaxTokens", fmt.Sprintf("%d tokens", opts.MaxTokens)}
 	case folder.maxTokens > 0 && opts.MaxTokens > folder.maxTokens:
-		return nil, &RequestError{"MaxTokens", fmt.Sprintf("%d tokens, and the folder cuts texts to %d", opts.MaxTokens, folder.maxTokens)}
+		return nil, &RequestError{"MaxTokens", fmt.Sprintf("%d tokens, and the folder cuts texts to %d", opts.MaxTokens,
+			folder.maxTokens)}
 	}
 	if e.opts.MaxTokens == 0 {
 		e.opts.MaxTokens = folder.maxTokens
@@ -100,7 +101,8 @@ func New(ctx context.Context, folder *Folder, model *models.Model, opts Options)
 	e.dim = width
 	if cut := cmp.Or(opts.Dim, min(folder.dim, width)); cut > 0 {
 		if cut > width {
-			return nil, errors.Join(&RequestError{"Dim", fmt.Sprintf("%d numbers, and a vector has %d", cut, width)}, e.Close())
+			return nil, errors.Join(&RequestError{"Dim", fmt.Sprintf("%d numbers, and a vector has %d", cut, width)},
+				e.Close())
 		}
 		e.dim = cut
 	}
@@ -138,7 +140,8 @@ func (e *Embedder) open(ctx context.Context, model *models.Model) (int, error) {
 	}
 	width := 0
 	for _, o := range g.Outputs {
-		if s := o.Operand.Layout.Shape; o.Name == stateOutput && len(s) == 3 && g.Values[o.Operand.Value].DType == tensor.Float32 {
+		if s := o.Operand.Layout.Shape; o.Name == stateOutput && len(s) == 3 &&
+			g.Values[o.Operand.Value].DType == tensor.Float32 {
 			width = s[2]
 		}
 	}

@@ -28,6 +28,7 @@ type RequestError struct {
 // Error names the field.
 func (e *RequestError) Error() string { return e.Field + ": " + e.Msg }
 
+//go:noinline
 func wrong(file, format string, args ...any) error {
 	return &FolderError{file, fmt.Sprintf(format, args...)}
 }

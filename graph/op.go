@@ -127,18 +127,28 @@ var standard = func() *Registry {
 type Attrs map[string]any
 
 // Int returns an integer attribute, 0 where there is none.
+//
+//go:noinline
 func (a Attrs) Int(name string) int { return attr[int](a, name) }
 
 // Ints returns a list attribute, nil where there is none.
+//
+//go:noinline
 func (a Attrs) Ints(name string) []int { return attr[[]int](a, name) }
 
 // Float returns a number attribute, 0 where there is none.
+//
+//go:noinline
 func (a Attrs) Float(name string) float64 { return attr[float64](a, name) }
 
 // Bool returns a flag, false where there is none.
+//
+//go:noinline
 func (a Attrs) Bool(name string) bool { return attr[bool](a, name) }
 
 // String returns a text attribute, "" where there is none.
+//
+//go:noinline
 func (a Attrs) String(name string) string { return attr[string](a, name) }
 
 // DType returns a dtype attribute, Invalid where there is none.

@@ -53,12 +53,16 @@ type Child struct {
 }
 
 // Add appends a child and returns m.
+//
+//go:noinline
 func (m *Module) Add(name string, child *Module) *Module {
 	m.Children = append(m.Children, Child{name, child})
 	return m
 }
 
 // Param appends a parameter of float32 and returns m.
+//
+//go:noinline
 func (m *Module) Param(name string, shape ...int) *Module {
 	m.Params = append(m.Params, Param{Name: name, DType: tensor.Float32, Shape: shape})
 	return m
@@ -86,6 +90,8 @@ func (m *Module) Child(path string) *Module {
 }
 
 // Has reports whether the module has a submodule of that name that is not None.
+//
+//go:noinline
 func (m *Module) Has(name string) bool { return m.Child(name) != nil }
 
 // Walk calls visit for every module of the tree with its path, parents first, in the order of the state dict.

@@ -32,15 +32,21 @@ var nn = func() Classes {
 type Option func(attrs map[string]any)
 
 // Attr sets an attribute by its name in PyTorch.
+//
+//go:noinline
 func Attr(name string, value any) Option { return func(a map[string]any) { a[name] = value } }
 
 // Kernel sets the size of a window; one number stands for all its dimensions.
 func Kernel(n ...int) Option { return sizeOption("kernel_size", n) }
 
 // Stride sets the step of a window.
+//
+//go:noinline
 func Stride(n ...int) Option { return sizeOption("stride", n) }
 
 // Padding sets what is added at both ends of each dimension.
+//
+//go:noinline
 func Padding(n ...int) Option { return sizeOption("padding", n) }
 
 // Dilation sets the distance between the elements of a window.
@@ -58,6 +64,7 @@ func NoBias(attrs map[string]any) { attrs["bias"] = false }
 // InPlace makes an activation that overwrites its input.
 func InPlace(attrs map[string]any) { attrs["inplace"] = true }
 
+//go:noinline
 func sizeOption(name string, n []int) Option {
 	if len(n) == 1 {
 		return Attr(name, n[0])

@@ -107,6 +107,8 @@ func activation(class string, defaults map[string]any, opts []Option) *Module {
 }
 
 // ReLU is torch.nn.ReLU.
+//
+//go:noinline
 func ReLU(opts ...Option) *Module { return activation("ReLU", map[string]any{"inplace": false}, opts) }
 
 // ReLU6 is torch.nn.ReLU6.

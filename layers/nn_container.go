@@ -38,6 +38,8 @@ func noForward(_ *Trace, m *Module, _ ...any) any {
 func same(_ *Trace, _ *Module, x Tensor) Tensor { return x }
 
 // Sequential is torch.nn.Sequential: its children run one after the other and are named 0, 1, ….
+//
+//go:noinline
 func Sequential(children ...*Module) *Module { return numbered("Sequential", children) }
 
 // ModuleList is torch.nn.ModuleList.
@@ -55,6 +57,8 @@ func numbered(class string, children []*Module) *Module {
 func Identity() *Module { return &Module{Class: "torch.nn.modules.linear.Identity"} }
 
 // Dropout is torch.nn.Dropout, which does nothing when a model is evaluated.
+//
+//go:noinline
 func Dropout(p float64) *Module {
 	return New("torch.nn.modules.dropout.Dropout", map[string]any{"p": p})
 }

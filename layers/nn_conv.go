@@ -82,6 +82,8 @@ func Conv1d(in, out, kernel int, opts ...Option) *Module {
 }
 
 // Conv2d is torch.nn.Conv2d.
+//
+//go:noinline
 func Conv2d(in, out, kernel int, opts ...Option) *Module {
 	return convolution("Conv2d", 2, in, out, kernel, opts)
 }

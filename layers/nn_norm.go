@@ -154,6 +154,8 @@ func BatchNorm1d(features int, opts ...Option) *Module {
 }
 
 // BatchNorm2d is torch.nn.BatchNorm2d.
+//
+//go:noinline
 func BatchNorm2d(features int, opts ...Option) *Module {
 	return featureNorm("batchnorm.BatchNorm2d", features, true, opts)
 }
@@ -207,6 +209,8 @@ func (m *Module) affine(learns bool, shape ...int) *Module {
 }
 
 // LayerNorm is torch.nn.LayerNorm over the last dimension.
+//
+//go:noinline
 func LayerNorm(size int, opts ...Option) *Module { return LayerNormOver([]int{size}, opts...) }
 
 // LayerNormOver is torch.nn.LayerNorm over several dimensions.

@@ -104,6 +104,8 @@ type traceFailure struct{ err error }
 func fail(format string, args ...any) { panic(traceFailure{fmt.Errorf(format, args...)}) }
 
 // Fail ends the trace with an error. It is for the forward of classes.
+//
+//go:noinline
 func (t *Trace) Fail(format string, args ...any) { fail(format, args...) }
 
 // A TraceError says in which module a trace failed.

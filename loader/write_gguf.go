@@ -70,7 +70,8 @@ func LayOutGGUF(keys []GGUFKey, tensors []GGUFTensor) (head []byte, offsets []in
 	for _, t := range tensors {
 		bytes, err := t.Bytes()
 		if err != nil || len(t.Shape) > mostGGUFDims || !utf8.ValidString(t.Name) {
-			return nil, nil, 0, fmt.Errorf("%q of the shape %v cannot be a tensor of a GGUF file: %v", t.Name, t.Shape, err)
+			return nil, nil, 0, fmt.Errorf("%q of the shape %v cannot be a tensor of a GGUF file: %v", t.Name,
+				t.Shape, err)
 		}
 		head = le.AppendUint32(appendGGUFText(head, t.Name), uint32(len(t.Shape)))
 		for _, d := range slices.Backward(t.Shape) {

@@ -119,11 +119,13 @@ func (m *Model) useAdapters(
 		for _, w := range dicts[0].Weights {
 			dict = append(dict, layers.Entry{Name: w.Name, DType: w.DType, Shape: w.Layout.Shape})
 			if w.Quant != nil || w.Conj || w.Neg || w.BigEndian {
-				return all, &UnsupportedError{What: fmt.Sprintf("adapter %s: %s: quantized, conjugated or big-endian", given.Name, w.Name)}
+				return all, &UnsupportedError{What: fmt.Sprintf("adapter %s: %s: quantized, conjugated or big-endian",
+					given.Name, w.Name)}
 			}
 			w.Name = lora.TensorName(given.Name, w.Name)
 			if taken[w.Name] {
-				return all, adapterError(&lora.Error{Adapter: given.Name, Tensor: w.Name, Msg: "the model has a weight of that name"})
+				return all, adapterError(&lora.Error{Adapter: given.Name, Tensor: w.Name,
+					Msg: "the model has a weight of that name"})
 			}
 			all.weights[w.Name] = w
 			weights = append(weights, w)
@@ -178,7 +180,8 @@ func (all adapters) stretch(
 func adapterError(err error) error {
 	var unsupported *lora.UnsupportedError
 	if errors.As(err, &unsupported) {
-		return &UnsupportedError{What: err.Error(), Hint: "merge it in Python: model.merge_and_unload().save_pretrained(FOLDER)"}
+		return &UnsupportedError{What: err.Error(),
+			Hint: "merge it in Python: model.merge_and_unload().save_pretrained(FOLDER)"}
 	}
 	return fmt.Errorf("%w: %w", loader.ErrFormat, err)
 }
@@ -193,7 +196,8 @@ func traceError(err error) error {
 }
 
 // choose returns the architecture with the adapter that a call says: the input for that, if the model has it.
-func (all adapters) choose(r *recorder, a *layers.Architecture, input []layers.Tensor, numbers Numbers) (*layers.Architecture, error) {
+func (all adapters) choose(r *recorder, a *layers.Architecture, input []layers.Tensor,
+	numbers Numbers) (*layers.Architecture, error) {
 	n := all.usual
 	if len(input) == 1 && input[0] != nil {
 		data := numbers[AdapterInput].Data
@@ -205,7 +209,8 @@ func (all adapters) choose(r *recorder, a *layers.Architecture, input []layers.T
 	}
 	switch {
 	case n < 0 || n > int64(len(all.list)):
-		return nil, &InputError{AdapterInput, fmt.Sprintf("is %d: the model has adapters 1 to %d, and 0 is none", n, len(all.list))}
+		return nil, &InputError{AdapterInput, fmt.Sprintf("is %d: the model has adapters 1 to %d, and 0 is none", n,
+			len(all.list))}
 	case n == 0:
 		return a, nil
 	}

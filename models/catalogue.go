@@ -27,8 +27,11 @@ type catalogue struct {
 // catalogues are all that state dicts are compared with.
 var catalogues = []catalogue{
 	{
-		names:     torchvision.Names,
-		make:      func(name string) (*layers.Architecture, error) { return torchvision.New(name, torchvision.Options{}) },
+		names: torchvision.Names,
+		make: func(name string) (*layers.Architecture,
+			error) {
+			return torchvision.New(name, torchvision.Options{})
+		},
 		named:     torchvision.Named,
 		recognise: torchvision.Recognise,
 	},

@@ -180,7 +180,8 @@ type scope struct {
 
 // buildExported builds the graph of p for inputs of the given shapes.
 func buildExported(
-	ctx context.Context, ckpt *loader.Checkpoint, p *exported.Program, ops *graph.Registry, inputs map[string]tensor.Shape,
+	ctx context.Context, ckpt *loader.Checkpoint, p *exported.Program, ops *graph.Registry,
+	inputs map[string]tensor.Shape,
 ) (*graph.Graph, error) {
 	g, changed, err := buildReading(ctx, ckpt, p, ops, inputs, true)
 	if changed && err == nil {
@@ -228,7 +229,8 @@ func buildReading(
 func writesInPlace(g *exported.Graph) bool {
 	return slices.ContainsFunc(g.Nodes, func(n exported.Node) bool {
 		name := strings.Split(n.Target, ".")
-		return len(name) > 1 && strings.HasSuffix(name[len(name)-2], "_") && !strings.HasSuffix(name[len(name)-2], "__") ||
+		return len(name) > 1 && strings.HasSuffix(name[len(name)-2], "_") &&
+			!strings.HasSuffix(name[len(name)-2], "__") ||
 			slices.ContainsFunc(n.Inputs, func(in exported.NamedArgument) bool {
 				sub, ok := in.Arg.Data.(*exported.Graph)
 				return ok && writesInPlace(sub)

@@ -79,7 +79,8 @@ func (b *programBuilder) userInput(port exported.Port, shapes map[string]tensor.
 				}
 			}
 			if err := b.bindSymbol(want, got); err != nil {
-				return nil, &InputError{port.Name, fmt.Sprintf("shape %v where %v is wanted: %v", shape, portShape(port), err)}
+				return nil, &InputError{port.Name,
+					fmt.Sprintf("shape %v where %v is wanted: %v", shape, portShape(port), err)}
 			}
 		}
 	}

@@ -339,7 +339,8 @@ func (s *scope) misrecords(name string, is, recorded tensor.Shape) bool {
 	if is.Equal(recorded) {
 		return false
 	}
-	ofState := len(is) == 3 && slices.Contains(s.states, name) && slices.Equal(recorded, slices.Insert(slices.Clone(is), 1, 1))
+	ofState := len(is) == 3 && slices.Contains(s.states, name) &&
+		slices.Equal(recorded, slices.Insert(slices.Clone(is), 1, 1))
 	if !ofState && !(s.derived && cells.NumElements(is) == cells.NumElements(recorded)) {
 		return false
 	}

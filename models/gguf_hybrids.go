@@ -50,9 +50,11 @@ func gatedInside(at string) []string {
 }
 
 var (
-	backboneOutside = strings.NewReplacer("token_embd.", "backbone.embeddings.", "output_norm.", "backbone.norm_f.", "output.", "lm_head.")
-	finalOutside    = strings.NewReplacer("token_embd.", "model.embed_tokens.", "output_norm.", "model.final_layernorm.", "output.", "lm_head.")
-	lfm2Outside     = strings.NewReplacer(
+	backboneOutside = strings.NewReplacer("token_embd.", "backbone.embeddings.", "output_norm.", "backbone.norm_f.",
+		"output.", "lm_head.")
+	finalOutside = strings.NewReplacer("token_embd.", "model.embed_tokens.", "output_norm.",
+		"model.final_layernorm.", "output.", "lm_head.")
+	lfm2Outside = strings.NewReplacer(
 		"token_embd_norm.", "model.embedding_norm.", "token_embd.", "model.embed_tokens.", "output_norm.", "model.embedding_norm.",
 		"output.", "lm_head.",
 	)
@@ -89,7 +91,8 @@ var hybrids = []ggufFamily{
 	{
 		arch: "lfm2moe", class: "Lfm2MoeForCausalLM", model: "lfm2_moe", experts: true, outside: lfm2Outside,
 		inside: strings.NewReplacer(slices.Concat(
-			[]string{"exp_probs_b.bias", "feed_forward.expert_bias"}, expertsInside("feed_forward.", "gate."), lfm2Inside)...),
+			[]string{"exp_probs_b.bias", "feed_forward.expert_bias"}, expertsInside("feed_forward.", "gate."),
+			lfm2Inside)...),
 		config: func(g *ggufModel) {
 			g.lfm2()
 			g.routed()
@@ -105,19 +108,23 @@ var hybrids = []ggufFamily{
 		config: (*ggufModel).jamba,
 	},
 	{
-		arch: "granitehybrid", class: "GraniteMoeHybridForCausalLM", model: "granitemoehybrid", anyExperts: true, outside: llamaOutside,
+		arch: "granitehybrid", class: "GraniteMoeHybridForCausalLM", model: "granitemoehybrid", anyExperts: true,
+		outside: llamaOutside,
 		inside: dualInside("mamba.", slices.Concat(
 			[]string{
 				"attn_norm.", "input_layernorm.", "ffn_norm.", "post_attention_layernorm.", "ffn_gate_shexp.", "shared_mlp.gate_proj.",
 				"ffn_up_shexp.", "shared_mlp.up_proj.", "ffn_down_shexp.", "shared_mlp.down_proj.",
-			}, attentionInside("self_attn."), expertsInside("block_sparse_moe.", "router."), gatedInside("shared_mlp."))...),
+			}, attentionInside("self_attn."), expertsInside("block_sparse_moe.", "router."),
+			gatedInside("shared_mlp."))...),
 		config: (*ggufModel).graniteHybrid,
 	},
 	{
 		arch: "nemotron_h", class: "NemotronHForCausalLM",
-		outside: strings.NewReplacer("token_embd.", "model.embeddings.", "output_norm.", "model.norm_f.", "output.", "lm_head."),
+		outside: strings.NewReplacer("token_embd.", "model.embeddings.", "output_norm.", "model.norm_f.", "output.",
+			"lm_head."),
 		inside: dualInside("mixer.", slices.Concat(
-			[]string{"attn_norm.", "norm.", "ffn_up.", "mixer.up_proj.", "ffn_down.", "mixer.down_proj."}, attentionInside("mixer."))...),
+			[]string{"attn_norm.", "norm.", "ffn_up.", "mixer.up_proj.", "ffn_down.", "mixer.down_proj."},
+			attentionInside("mixer."))...),
 		config: (*ggufModel).nemotronH,
 	},
 	{
@@ -165,7 +172,8 @@ func (g *ggufModel) mamba2() {
 
 // recurrent reads what models of mixers alone have, and calls the taps of convolutions and the size of states so.
 func (g *ggufModel) recurrent(taps, state string) {
-	g.sizes("hidden_size", "embedding_length", "num_hidden_layers", "block_count", "max_position_embeddings", "context_length",
+	g.sizes("hidden_size", "embedding_length", "num_hidden_layers", "block_count", "max_position_embeddings",
+		"context_length",
 		taps, "ssm.conv_kernel", state, "ssm.state_size")
 	g.number("layer_norm_epsilon", "attention.layer_norm_rms_epsilon")
 	hidden, _ := g.integer("embedding_length")
@@ -272,12 +280,14 @@ func (g *ggufModel) nemotronH() {
 	g.set("use_bias", g.anyBlock("ssm_in.bias"))
 	g.set("mlp_bias", g.anyBlock("ffn_up.bias"))
 	g.set("time_step_min", 0) // as llama.cpp has it: steps have no bound
-	g.kinds("layers_block_type", "mlp", map[string]string{"attn_q.weight": "full_attention", "ssm_in.weight": "linear_attention"})
+	g.kinds("layers_block_type", "mlp", map[string]string{"attn_q.weight": "full_attention",
+		"ssm_in.weight": "linear_attention"})
 }
 
 // gemma3n has sizes that follow from those of tensors, and closed gates as multiples of their spread.
 func (g *ggufModel) gemma3n() {
-	g.sizes("num_kv_shared_layers", "attention.shared_kv_layers", "hidden_size_per_layer_input", "embedding_length_per_layer_input",
+	g.sizes("num_kv_shared_layers", "attention.shared_kv_layers", "hidden_size_per_layer_input",
+		"embedding_length_per_layer_input",
 		"altup_active_idx", "altup.active_idx", "altup_num_inputs", "altup.num_inputs", "sliding_window", "attention.sliding_window")
 	g.optional("final_logit_softcapping", "final_logit_softcapping")
 	if w, ok := g.ckpt.Weight("per_layer_token_embd.weight"); ok && len(w.Layout.Shape) == 2 {

@@ -134,7 +134,8 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		case a.IsCounted() || c.IsCounted():
 			return nil, b.Unsupported("a conditional whose result %d has a size that depends on data", i)
 		case a.DType() != c.DType() || !a.Shape().Equal(c.Shape()):
-			return nil, b.Unsupported("a conditional whose result %d is %v %v or %v %v", i, a.DType(), a.Shape(), c.DType(), c.Shape())
+			return nil, b.Unsupported("a conditional whose result %d is %v %v or %v %v", i, a.DType(), a.Shape(),
+				c.DType(), c.Shape())
 		default:
 			chosen, err := b.Emit1("choose", nil, predicate, b.Read(a), b.Read(c))
 			if err == nil && cells.IsComplex(a.DType()) {

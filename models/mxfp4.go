@@ -67,7 +67,8 @@ func apartWeights(ckpt *loader.Checkpoint) (*loader.Checkpoint, error) {
 func apartWeight(codes, scales tensor.Weight) (tensor.Weight, error) {
 	shape, rank := codes.Layout.Shape, len(codes.Layout.Shape)
 	e, ok := encoded.ByName("MXFP4")
-	if !ok || codes.DType != tensor.UInt8 || scales.DType != tensor.UInt8 || rank < 3 || int64(shape[rank-1]) != e.Elements/2 ||
+	if !ok || codes.DType != tensor.UInt8 || scales.DType != tensor.UInt8 || rank < 3 ||
+		int64(shape[rank-1]) != e.Elements/2 ||
 		!shape[:rank-1].Equal(scales.Layout.Shape) || !codes.Layout.IsContiguous() || !scales.Layout.IsContiguous() {
 		return codes, fmt.Errorf("%v %v with scales of %v %v", codes.DType, shape, scales.DType, scales.Layout.Shape)
 	}

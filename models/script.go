@@ -47,7 +47,8 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 				return nil, nil, err
 			}
 			if at := sig.Gap(args); at >= 0 {
-				return nil, nil, &InputError{sig.Ports[at].Name, "is missing in a list of which a later tensor is given"}
+				return nil, nil, &InputError{sig.Ports[at].Name,
+					"is missing in a list of which a later tensor is given"}
 			}
 			result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{
 				Steps: opts.Steps, Stop: ctx.Err, Attributes: before,
@@ -142,7 +143,8 @@ func scriptError(err error) error {
 			Name: unsupported.What, Path: place.Path, Source: place.Source, Uses: 1, Reason: unsupported.Reason,
 		}}}
 	case errors.As(err, &op) && errors.As(err, &inOp):
-		missing := []Missing{{Name: opTarget(op.Op), Path: place.Path, Source: place.Source, Uses: 1, Reason: inOp.What}}
+		missing := []Missing{{Name: opTarget(op.Op), Path: place.Path, Source: place.Source, Uses: 1,
+			Reason: inOp.What}}
 		return &UnsupportedError{Missing: missing, Hint: cmp.Or(inOp.Hint, opHint(missing))}
 	}
 	return err
@@ -151,7 +153,8 @@ func scriptError(err error) error {
 // lacking adds to an error that names an op which optimem lacks the others that the code reaches, as they are all in the way.
 func lacking(p *script.Program, ops *graph.Registry, err error) error {
 	var e *UnsupportedError
-	if !errors.As(err, &e) || len(e.Missing) != 1 || e.Missing[0].Reason != "" || !strings.HasPrefix(e.Missing[0].Name, "torch.ops.") {
+	if !errors.As(err, &e) || len(e.Missing) != 1 || e.Missing[0].Reason != "" ||
+		!strings.HasPrefix(e.Missing[0].Name, "torch.ops.") {
 		return err
 	}
 	all := &UnsupportedError{Hint: e.Hint, Missing: slices.Clone(e.Missing)}

@@ -118,7 +118,8 @@ func spread(m *layers.Module, p layers.Param, reaching float64) (offset, scale f
 		return 1, 0.1
 	case strings.Contains(p.Name, "scale") || strings.Contains(p.Name, "gamma"):
 		return 0.1, 0.05 // what a residual branch is multiplied with
-	case len(p.Shape) < 2 || strings.Contains(m.Class, "Embedding") || p.Name != "weight" && !strings.HasSuffix(p.Name, "_weight"):
+	case len(p.Shape) < 2 || strings.Contains(m.Class, "Embedding") || p.Name != "weight" &&
+		!strings.HasSuffix(p.Name, "_weight"):
 		return 0, 0.1
 	}
 	return 0, math.Sqrt(3 / (fanIn(m, p.Shape) * cmp.Or(reaching, 1)))

@@ -99,7 +99,8 @@ func isLocal(host string) bool {
 }
 
 // dial connects to a stage.
-func dial(ctx context.Context, address string, secure *tls.Config, token []byte, as role, patience time.Duration) (*link, error) {
+func dial(ctx context.Context, address string, secure *tls.Config, token []byte, as role,
+	patience time.Duration) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
 	host, _, err := net.SplitHostPort(address)

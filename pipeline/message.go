@@ -59,7 +59,8 @@ func (s *steps) model(m *models.Model) (*models.Model, error) {
 	if s == nil {
 		return m, nil
 	}
-	if s.Blocks < 1 || s.Blocks > 1<<24 || s.Context < 1 || s.Context > 1<<28 || s.States < 0 || s.States > 1<<20 || s.Windows < 0 || s.Windows > 1<<24 {
+	if s.Blocks < 1 || s.Blocks > 1<<24 || s.Context < 1 || s.Context > 1<<28 || s.States < 0 || s.States > 1<<20 ||
+		s.Windows < 0 || s.Windows > 1<<24 {
 		return nil, &ProtocolError{"steps of a size that cannot be"}
 	}
 	if m.Source() > 0 {
@@ -114,8 +115,9 @@ type Forecast struct {
 // forecastOf is that of a plan.
 func forecastOf(p *plan.Plan) *Forecast {
 	return &Forecast{
-		WeightBytes: p.Fixed.WeightBytes, MovedBytes: p.MovedBytes, PeakBytes: p.PeakBytes(), Seconds: p.Forecast.Seconds,
-		Groups: len(p.Groups),
+		WeightBytes: p.Fixed.WeightBytes, MovedBytes: p.MovedBytes, PeakBytes: p.PeakBytes(),
+		Seconds: p.Forecast.Seconds,
+		Groups:  len(p.Groups),
 	}
 }
 

@@ -155,7 +155,8 @@ func (o *Options) settle(stages int, shapes map[string]tensor.Shape) {
 
 // Open connects to stages, divides the model over them for inputs of these shapes, the largest that there will be, and
 // has them get ready. The checkpoint must stay open until the pipeline is closed, but no weight is read here.
-func Open(ctx context.Context, model *models.Model, shapes map[string]tensor.Shape, opts Options) (_ *Pipeline, err error) {
+func Open(ctx context.Context, model *models.Model, shapes map[string]tensor.Shape, opts Options) (_ *Pipeline,
+	err error) {
 	if err := opts.check(len(opts.Stages)); err != nil {
 		return nil, err
 	}
@@ -261,7 +262,8 @@ func (p *Pipeline) openStages(ctx context.Context, files string, shapes map[stri
 	rand.Read(name)
 	for i := len(p.peers) - 1; i >= 0; i-- {
 		r := p.plan.rangeOf(i)
-		open := &openAsk{rangeAsk: rangeAsk{From: r.From, To: r.To, Shapes: shapes, Steps: stepsOf(p.opts.Steps), Window: p.opts.Window}, Run: fmt.Sprintf("%x", name), Files: files, First: i == 0}
+		open := &openAsk{rangeAsk: rangeAsk{From: r.From, To: r.To, Shapes: shapes, Steps: stepsOf(p.opts.Steps),
+			Window: p.opts.Window}, Run: fmt.Sprintf("%x", name), Files: files, First: i == 0}
 		if i < len(p.peers)-1 {
 			open.Next = p.opts.Stages[i+1]
 		}
@@ -352,7 +354,8 @@ func (p *Pipeline) checkLayout(i int, l *layout, before []*layout) error {
 		return a.Name == b.Name && a.DType == b.DType && a.Shape.Equal(b.Shape)
 	})
 	if l.Digest != last.Digest || !same {
-		return fmt.Errorf("%w: it computes another graph than stage %d: another release, or another kind of device", ErrModel, i)
+		return fmt.Errorf("%w: it computes another graph than stage %d: another release, or another kind of device",
+			ErrModel, i)
 	}
 	return nil
 }
@@ -475,7 +478,8 @@ func packed(shapes map[string]tensor.Shape, in runtime.Values, layouts []*layout
 					return nil, err
 				}
 				if _, end, err := t.Layout.Span(); err != nil || end > int64(len(t.Data)/t.DType.Size()) {
-					return nil, &runtime.InputError{Input: s.Name, Msg: fmt.Sprintf("%v do not fit into %d bytes", s.Shape, len(t.Data))}
+					return nil, &runtime.InputError{Input: s.Name,
+						Msg: fmt.Sprintf("%v do not fit into %d bytes", s.Shape, len(t.Data))}
 				}
 				contents[s.Name] = make([]byte, n) // the caller may change its own once Run has returned
 				t.CopyTo(contents[s.Name])
@@ -489,8 +493,9 @@ func packed(shapes map[string]tensor.Shape, in runtime.Values, layouts []*layout
 // launch sends a pass to all stages.
 func (p *Pipeline) launch(layouts []*layout, messages [][][]byte) (*flight, error) {
 	f := &flight{
-		layouts: layouts, results: make([][]byte, len(p.peers)), heard: make([]bool, len(p.peers)), missing: len(p.peers),
-		done: make(chan struct{}),
+		layouts: layouts, results: make([][]byte, len(p.peers)), heard: make([]bool, len(p.peers)),
+		missing: len(p.peers),
+		done:    make(chan struct{}),
 	}
 	p.sending.Lock()
 	defer p.sending.Unlock()
@@ -534,9 +539,11 @@ func (f *flight) gather(out runtime.Values, all bool) error {
 			}
 			named++
 			_, end, err := to.Layout.Span()
-			if err != nil || to.DType != t.DType || !to.Layout.Shape.Equal(t.Layout.Shape) || !to.Layout.IsContiguous() ||
+			if err != nil || to.DType != t.DType || !to.Layout.Shape.Equal(t.Layout.Shape) ||
+				!to.Layout.IsContiguous() ||
 				end > int64(len(to.Data)/to.DType.Size()) {
-				return &runtime.OutputError{Output: name, Msg: fmt.Sprintf("a contiguous %v %v is wanted", t.DType, t.Layout.Shape)}
+				return &runtime.OutputError{Output: name,
+					Msg: fmt.Sprintf("a contiguous %v %v is wanted", t.DType, t.Layout.Shape)}
 			}
 			copy(to.Data[to.Layout.Offset*to.DType.Size():], t.Data)
 		}

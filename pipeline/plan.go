@@ -65,7 +65,8 @@ type SlowerError struct {
 
 // Error has both numbers.
 func (e *SlowerError) Error() string {
-	return fmt.Sprintf("a pass is expected to take %.4g s over the stages, and %.4g s on %s alone", e.PassSeconds, e.AloneSeconds, e.Address)
+	return fmt.Sprintf("a pass is expected to take %.4g s over the stages, and %.4g s on %s alone", e.PassSeconds,
+		e.AloneSeconds, e.Address)
 }
 
 // Divide chooses where a model is divided over machines with so much memory, in order: each gets weights in proportion
@@ -120,7 +121,8 @@ type Machine struct {
 // PlanMachines divides a model over machines that need not be there: of this one's kind, with so much memory. What the
 // links between them give is in the options, as are the shapes of a usual pass.
 func PlanMachines(
-	ctx context.Context, model *models.Model, shapes map[string]tensor.Shape, machines []Machine, session runtime.Options, opts Options,
+	ctx context.Context, model *models.Model, shapes map[string]tensor.Shape, machines []Machine,
+	session runtime.Options, opts Options,
 ) (*Plan, error) {
 	d := &dividing{opts: opts}
 	d.opts.settle(len(machines), shapes)
@@ -156,7 +158,8 @@ type dividing struct {
 
 // ask is what a range is asked with.
 func (d *dividing) ask(r graph.Range) *rangeAsk {
-	return &rangeAsk{From: r.From, To: r.To, Shapes: d.opts.Typical, Steps: stepsOf(d.opts.Steps), Window: d.opts.Window}
+	return &rangeAsk{From: r.From, To: r.To, Shapes: d.opts.Typical, Steps: stepsOf(d.opts.Steps),
+		Window: d.opts.Window}
 }
 
 // divide asks machines what they would take and chooses where the model is divided.
@@ -184,7 +187,8 @@ func (d *dividing) divide(ctx context.Context) (*Plan, error) {
 			at = append(at, s.Module)
 		}
 		if at == nil {
-			return nil, fmt.Errorf("%w: a model with %d places to divide it, over %d stages", graph.ErrUnsupported, len(seams), len(d.names))
+			return nil, fmt.Errorf("%w: a model with %d places to divide it, over %d stages", graph.ErrUnsupported,
+				len(seams), len(d.names))
 		}
 	}
 	for i, module := range at {

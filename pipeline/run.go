@@ -336,7 +336,8 @@ func (r *run) readFed(feed *link, p *pass) error {
 	}
 	digest := make([]byte, len(p.of.digest))
 	if f.n != int64(1+len(digest))+p.of.room.before {
-		return &ProtocolError{fmt.Sprintf("%d bytes of a pass, and %d are wanted", f.n, int64(1+len(digest))+p.of.room.before)}
+		return &ProtocolError{fmt.Sprintf("%d bytes of a pass, and %d are wanted", f.n,
+			int64(1+len(digest))+p.of.room.before)}
 	}
 	if err := feed.read(digest); err != nil {
 		return err

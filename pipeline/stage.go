@@ -281,7 +281,8 @@ func planned(ctx context.Context, session *runtime.Session, ask *rangeAsk) (*For
 		var full *runtime.CapacityError
 		if errors.As(err, &full) { // as the stage's budget has it
 			return nil, &runtime.CapacityError{
-				Path: full.Path, NeedBytes: full.NeedBytes + bufferBytes, HaveBytes: full.HaveBytes + bufferBytes, MinBytes: full.MinBytes + bufferBytes,
+				Path: full.Path, NeedBytes: full.NeedBytes + bufferBytes, HaveBytes: full.HaveBytes + bufferBytes,
+				MinBytes: full.MinBytes + bufferBytes,
 			}
 		}
 		return nil, err
@@ -329,7 +330,8 @@ func (s *Stage) open(ctx context.Context, l *link, ask *openAsk) (_ *run, _ *ans
 		return nil, nil, &ProtocolError{"a run without a name, or of too many passes"}
 	}
 	r := &run{
-		stage: s, head: l, name: ask.Run, first: ask.First, window: ask.Window, feeds: make(chan *link, 1), over: make(chan struct{}),
+		stage: s, head: l, name: ask.Run, first: ask.First, window: ask.Window, feeds: make(chan *link, 1),
+		over:  make(chan struct{}),
 		beats: make(chan struct{}, 1), layouts: make(map[string]*ranged),
 	}
 	s.mu.Lock()

@@ -112,7 +112,8 @@ func (p *program) fills(out Values) error {
 		}
 		named++
 		if o.Count != "" && out[o.Count] == nil {
-			return &OutputError{o.Name, fmt.Sprintf("data says how much of it there is: output %q, which is wanted too", o.Count)}
+			return &OutputError{o.Name, fmt.Sprintf("data says how much of it there is: output %q, which is wanted too",
+				o.Count)}
 		}
 		dtype := p.graph.Values[o.Operand.Value].DType
 		if t == nil || t.DType != dtype || !t.Layout.Shape.Equal(o.Operand.Layout.Shape) {

@@ -102,7 +102,8 @@ func (p *program) refusal(in Values) error {
 
 // Seams returns where the model can be divided into ranges for inputs of these shapes, in order, as the session's
 // device computes it, and how many bytes of weights it reads; none where it cannot be.
-func (s *Session) Seams(ctx context.Context, shapes map[string]tensor.Shape) (list []graph.Seam, weightBytes int64, err error) {
+func (s *Session) Seams(ctx context.Context, shapes map[string]tensor.Shape) (list []graph.Seam, weightBytes int64,
+	err error) {
 	if err := s.wait(ctx, "seams"); err != nil {
 		return nil, 0, err
 	}

@@ -75,6 +75,8 @@ var dtypes = [numDTypes]struct {
 }
 
 // String returns PyTorch's name of the dtype without the "torch." prefix, such as "bfloat16".
+//
+//go:noinline
 func (d DType) String() string {
 	if d >= numDTypes {
 		return fmt.Sprintf("dtype(%d)", uint8(d))

@@ -125,7 +125,8 @@ func parseNote(data []byte) (*note, error) {
 			return nil, fmt.Errorf("input %.100q: %.100q is no path within a folder", in.Name, in.Path)
 		}
 		if len(in.Preprocess) > maxPreprocess {
-			return nil, fmt.Errorf("input %.100q: a picture becomes numbers in %d bytes of words", in.Name, len(in.Preprocess))
+			return nil, fmt.Errorf("input %.100q: a picture becomes numbers in %d bytes of words", in.Name,
+				len(in.Preprocess))
 		}
 		names[in.Name] = true
 	}

@@ -40,7 +40,8 @@ type bucket struct {
 }
 
 // openBucket opens an object store, or makes it.
-func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.ObjectStoreConfig) (_ *bucket, err error) {
+func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.ObjectStoreConfig) (_ *bucket,
+	err error) {
 	b := &bucket{name: config.Bucket, js: js, behind: 30 * time.Second}
 	b.ObjectStore, err = js.ObjectStore(ctx, config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -169,7 +170,8 @@ func (b *bucket) putAfter(ctx context.Context, name string, sequence uint64, c c
 	}
 	info := jetstream.ObjectInfo{
 		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(p.most)}},
-		Bucket:     b.name, NUID: p.subject[len(b.partSubject("")):], Size: p.total, Chunks: p.sent, Digest: digestValue(c.sum),
+		Bucket:     b.name, NUID: p.subject[len(b.partSubject("")):], Size: p.total, Chunks: p.sent,
+		Digest: digestValue(c.sum),
 	}
 	m := nats.NewMsg(b.infoSubject(name))
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
@@ -182,7 +184,8 @@ func (b *bucket) putAfter(ctx context.Context, name string, sequence uint64, c c
 	})
 	var refused *jetstream.APIError
 	if !errors.As(err, &refused) ||
-		refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant {
+		refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence &&
+			refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant {
 		return false, err // where nobody answered, the name may have been stored: the parts stay
 	}
 	there, _, err := b.find(ctx, name)
@@ -308,7 +311,8 @@ func (b *bucket) read(ctx context.Context, info *jetstream.ObjectInfo, w io.Writ
 }
 
 // part is the next part of an object.
-func (b *bucket) part(ctx context.Context, subject string, next uint64, until time.Time) (*jetstream.RawStreamMsg, error) {
+func (b *bucket) part(ctx context.Context, subject string, next uint64,
+	until time.Time) (*jetstream.RawStreamMsg, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		var m *jetstream.RawStreamMsg
 		err := patiently(ctx, func() (err error) {

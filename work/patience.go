@@ -32,7 +32,8 @@ func patientlyFor(ctx context.Context, d time.Duration, f func() error) error {
 // away reports whether an error says that nobody answers for now.
 func away(err error) bool {
 	for _, e := range []error{
-		nats.ErrDisconnected, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionReconnecting, jetstream.ErrNoStreamResponse,
+		nats.ErrDisconnected, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionReconnecting,
+		jetstream.ErrNoStreamResponse,
 		context.DeadlineExceeded, // that of one request
 	} {
 		if errors.Is(err, e) {

@@ -82,7 +82,8 @@ func (p *prompt) request(w serve.Writing) generate.TextRequest {
 	override(&sampling.TopK, p.TopK)
 	override(&sampling.TopP, p.TopP)
 	override(&sampling.MinP, p.MinP)
-	r.Request = generate.Request{MaxTokens: cmp.Or(p.MaxTokens, w.Defaults.MaxTokens, generate.DefaultTokens), Seed: p.Seed, Sampling: sampling}
+	r.Request = generate.Request{MaxTokens: cmp.Or(p.MaxTokens, w.Defaults.MaxTokens, generate.DefaultTokens),
+		Seed: p.Seed, Sampling: sampling}
 	return r
 }
 
@@ -126,7 +127,8 @@ func (s *station) write(ctx context.Context, n *note, key string) error {
 	if err != nil {
 		return err
 	}
-	a := Answer{Text: result.Text, TokenIDs: append([]int{}, result.Tokens...), PromptTokens: result.PromptTokens, FinishReason: result.Finish}
+	a := Answer{Text: result.Text, TokenIDs: append([]int{}, result.Tokens...), PromptTokens: result.PromptTokens,
+		FinishReason: result.Finish}
 	line, err := a.line()
 	if err != nil {
 		return err

@@ -140,7 +140,8 @@ func (q *Queue) told(ctx context.Context, model string) (t told, err error) {
 // Submit has workers run a model over items, and calls result for each, one call after another, in any order. Outputs that are
 // there already are found by their keys: what was submitted before, in whole or in part, is not run again. It returns when all
 // items have results, or ctx is done: then what is in the queue stays there.
-func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], opts SubmitOptions, result func(Result) error) error {
+func (q *Queue) Submit(ctx context.Context, model string, items iter.Seq[Item], opts SubmitOptions,
+	result func(Result) error) error {
 	told, err := q.told(ctx, model)
 	if err != nil {
 		return err

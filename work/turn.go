@@ -31,7 +31,8 @@ type turn struct {
 
 func newTurn(stay time.Duration, now func() time.Time) *turn {
 	return &turn{
-		stay: stay, now: now, holder: -1, home: -1, under: make(map[int]int), waits: make(map[int]time.Time), starve: make(map[int]bool),
+		stay: stay, now: now, holder: -1, home: -1, under: make(map[int]int), waits: make(map[int]time.Time),
+		starve:  make(map[int]bool),
 		changed: make(chan struct{}),
 	}
 }

@@ -180,27 +180,32 @@ func redacted(list string) string {
 // open opens or makes all that a queue has.
 func (q *Queue) open(ctx context.Context, replicas int, keep time.Duration) (err error) {
 	q.stream, err = q.makeStream(ctx, jetstream.StreamConfig{
-		Name: q.name, Subjects: []string{q.name + ".work.>"}, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
-		MaxMsgs: maxWaiting, MaxMsgSize: maxNoteBytes, Replicas: replicas, Description: "what optimem's workers are to do",
+		Name: q.name, Subjects: []string{q.name + ".work.>"}, Retention: jetstream.WorkQueuePolicy,
+		Discard: jetstream.DiscardNew,
+		MaxMsgs: maxWaiting, MaxMsgSize: maxNoteBytes, Replicas: replicas,
+		Description: "what optimem's workers are to do",
 	})
 	if err != nil {
 		return err
 	}
 	q.dead, err = q.makeStream(ctx, jetstream.StreamConfig{
-		Name: q.name + "-dead", Subjects: []string{q.name + ".dead.>"}, MaxMsgsPerSubject: 1, MaxAge: keep, Replicas: replicas,
+		Name: q.name + "-dead", Subjects: []string{q.name + ".dead.>"}, MaxMsgsPerSubject: 1, MaxAge: keep,
+		Replicas:    replicas,
 		Description: "what could not be run, and why", AllowDirect: true,
 	})
 	if err != nil {
 		return err
 	}
 	for name, b := range map[string]**bucket{q.name + "-in": &q.in, q.name + "-out": &q.out} {
-		if *b, err = openBucket(ctx, q.js, jetstream.ObjectStoreConfig{Bucket: name, TTL: keep, Replicas: replicas}); err != nil {
+		if *b, err = openBucket(ctx, q.js, jetstream.ObjectStoreConfig{Bucket: name, TTL: keep,
+			Replicas: replicas}); err != nil {
 			return err
 		}
 	}
 	q.models, err = q.js.KeyValue(ctx, q.name+"-models")
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		q.models, err = q.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: q.name + "-models", Replicas: replicas})
+		q.models, err = q.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: q.name + "-models",
+			Replicas: replicas})
 	}
 	if errors.Is(err, jetstream.ErrBucketExists) {
 		q.models, err = q.js.KeyValue(ctx, q.name+"-models")

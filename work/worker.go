@@ -111,11 +111,13 @@ func (q *Queue) Work(ctx context.Context, registry *serve.Registry, opts WorkerO
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	w := &worker{
-		q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes), turn: newTurn(opts.Stay, time.Now), darkroom: newDarkroom(),
+		q: q, registry: registry, opts: opts, memory: semaphore.NewWeighted(opts.MaxBytes),
+		turn: newTurn(opts.Stay, time.Now), darkroom: newDarkroom(),
 	}
 	if opts.Models == nil {
 		for _, m := range registry.Models() {
-			if (m.Kind == serve.Tensors || m.Kind == serve.Text || m.Kind == serve.Embeddings) && m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
+			if (m.Kind == serve.Tensors || m.Kind == serve.Text || m.Kind == serve.Embeddings) &&
+				m.State == serve.Ready && !slices.Contains(opts.Models, m.Name) {
 				opts.Models = append(opts.Models, m.Name)
 			}
 		}
@@ -163,8 +165,9 @@ func (w *worker) station(ctx context.Context, model string) (*station, error) {
 		s.consumer, err = w.q.stream.Consumer(ctx, s.told.Class)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			s.consumer, err = w.q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-				Durable: s.told.Class, FilterSubject: w.q.workSubject(s.told.Class), AckPolicy: jetstream.AckExplicitPolicy,
-				AckWait: w.opts.AckWait, MaxDeliver: -1, MaxAckPending: 1 << 16, Description: model + " on " + kind,
+				Durable: s.told.Class, FilterSubject: w.q.workSubject(s.told.Class),
+				AckPolicy: jetstream.AckExplicitPolicy,
+				AckWait:   w.opts.AckWait, MaxDeliver: -1, MaxAckPending: 1 << 16, Description: model + " on " + kind,
 			})
 		}
 		return err
@@ -204,7 +207,8 @@ func (s *station) look(ctx context.Context) error {
 	}
 	s.told.Class, s.told.Join = classOf(s.told.Files, s.told.Device), join
 	for _, p := range inputs {
-		s.told.Inputs = append(s.told.Inputs, Port{Name: p.Name, DType: p.DType.String(), Shape: p.Shape, Optional: p.Optional})
+		s.told.Inputs = append(s.told.Inputs, Port{Name: p.Name, DType: p.DType.String(), Shape: p.Shape,
+			Optional: p.Optional})
 	}
 	return nil
 }
@@ -215,7 +219,8 @@ const vectorsJoin = 4
 
 // is reports whether the model is of a kind.
 func (s *station) is(kind serve.Kind) bool {
-	return slices.ContainsFunc(s.registry.Models(), func(m serve.Model) bool { return m.Name == s.model && m.Kind == kind })
+	return slices.ContainsFunc(s.registry.Models(),
+		func(m serve.Model) bool { return m.Name == s.model && m.Kind == kind })
 }
 
 // take takes items: as many as share a pass, so that the next is full while one runs.

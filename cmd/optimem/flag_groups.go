@@ -10,16 +10,18 @@ const flagGroup = "optimem_group"
 
 // The headings, in their order. What has none comes last, under a heading of its own.
 const (
-	inputGroup   = "Inputs"
-	outputGroup  = "Outputs"
-	modelGroup   = "Model"
-	memoryGroup  = "Mode and memory"
-	deviceGroup  = "Device"
-	measureGroup = "Measuring"
-	listenGroup  = "Listening"
-	queueGroup   = "Requests"
-	workGroup    = "Queue of work"
-	stagesGroup  = "Several machines"
+	inputGroup    = "Inputs"
+	writingGroup  = "Text"
+	samplingGroup = "Sampling"
+	outputGroup   = "Outputs"
+	modelGroup    = "Model"
+	memoryGroup   = "Mode and memory"
+	deviceGroup   = "Device"
+	measureGroup  = "Measuring"
+	listenGroup   = "Listening"
+	queueGroup    = "Requests"
+	workGroup     = "Queue of work"
+	stagesGroup   = "Several machines"
 )
 
 var flagGroups = []string{workGroup, listenGroup, queueGroup, inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, stagesGroup, measureGroup}

@@ -1,3 +1,5 @@
+//go:build !files
+
 package main
 
 import (
@@ -19,12 +21,6 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
-)
-
-// writingGroup and samplingGroup are the headings of the flags of commands that write.
-const (
-	writingGroup  = "Text"
-	samplingGroup = "Sampling"
 )
 
 // A writing is one run of a command that writes text.

@@ -137,11 +137,8 @@ func (c *commandLine) root() *cobra.Command {
 		return err
 	})
 	root.SetHelpCommand(c.helpCommand())
-	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.planCommand(), c.runCommand(), c.benchCommand(),
-		c.profileCommand(), c.generateCommand(), c.chatCommand(), c.embedCommand(), c.tokenizeCommand(),
-		c.calibrateCommand(), c.synthCommand(), c.quantizeCommand(), c.packCommand(), c.unpackCommand(),
-		c.devicesCommand(), c.stageCommand(), c.topCommand(), c.versionCommand())
-	root.AddCommand(c.networkCommands()...)
+	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.versionCommand())
+	root.AddCommand(c.modelCommands()...)
 	return root
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/courtesy"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/internal/fixtures"
 )
@@ -162,7 +163,7 @@ func polite(ts *testscript.TestScript, neg bool, args []string) {
 		says   string
 		signal os.Signal
 	}{
-		{"opened and understood", giveBackSignals[0]}, {"memory was given back", goOnSignals[0]}, {"goes on", os.Interrupt},
+		{"opened and understood", courtesy.GiveBackSignals[0]}, {"memory was given back", courtesy.GoOnSignals[0]}, {"goes on", os.Interrupt},
 	} {
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			text, err := os.ReadFile(name)

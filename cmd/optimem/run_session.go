@@ -1,3 +1,5 @@
+//go:build !files
+
 package main
 
 import (
@@ -8,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/courtesy"
 	"github.com/optimem/optimem/cmd/optimem/internal/listing"
 	"github.com/optimem/optimem/cmd/optimem/internal/wording"
 	"github.com/optimem/optimem/cost"
@@ -40,13 +43,13 @@ type openModel struct {
 	fileBytes int64
 	seconds   float64
 	watch     passWatch
-	courtesy  *courtesy
+	courtesy  *courtesy.Courtesy
 }
 
 func (m *openModel) close() error {
 	var err error
 	if m.courtesy != nil {
-		m.courtesy.close()
+		m.courtesy.Close()
 	}
 	if m.in != nil {
 		m.in.free()
@@ -82,10 +85,10 @@ func (r *run) openModel(ctx context.Context) (*openModel, error) {
 
 // prepare opens the model, reads its inputs and starts the session that runs it, for the commands that plan or run.
 func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
-	polite := listen()
+	polite := courtesy.Listen()
 	m, err := r.openModel(ctx)
 	if err != nil {
-		polite.close()
+		polite.Close()
 		return nil, err
 	}
 	m.courtesy = polite
@@ -136,7 +139,7 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 	}
 	r.tellTop(m.session)
 	if m.courtesy != nil {
-		go m.courtesy.serve(ctx, m.session, func(what, text string) {
+		go m.courtesy.Serve(ctx, m.session, func(what, text string) {
 			if !r.quiet {
 				r.say(what, text)
 			}

@@ -1,4 +1,4 @@
-//go:build !noserve
+//go:build !noserve && !files
 
 package main
 
@@ -24,6 +24,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/courtesy"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/serve"
@@ -319,7 +320,7 @@ func (s *serving) readDefaults() error {
 
 // watch gives memory back and takes it again as signals ask.
 func (s *serving) watch(ctx context.Context, r *serve.Registry) {
-	list := slices.Concat(giveBackSignals, goOnSignals)
+	list := slices.Concat(courtesy.GiveBackSignals, courtesy.GoOnSignals)
 	if len(list) == 0 {
 		return
 	}
@@ -331,7 +332,7 @@ func (s *serving) watch(ctx context.Context, r *serve.Registry) {
 		case <-ctx.Done():
 			return
 		case sig := <-signals:
-			if slices.Contains(goOnSignals, sig) {
+			if slices.Contains(courtesy.GoOnSignals, sig) {
 				r.Resume()
 				s.say("note", "goes on")
 			} else if err := r.GiveBack(ctx); err != nil {

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"cmp"
+	"fmt"
 	"go/ast"
 	"go/token"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // programs are the packages that have a terminal and a process to themselves. All others are libraries.
@@ -65,6 +67,7 @@ var codeRules = []rule{
 	{"panic", checkPanic},
 	each("length", checkLength),
 	{"function", checkFunctions},
+	{"wide", checkWide},
 	each("names", checkNames),
 	each("marks", checkMarks),
 	{"package comment", checkPackageComment},
@@ -204,6 +207,64 @@ func checkLength(s *source) []string {
 		return []string{s.at(s.file.Package, "%d lines: no longer an exception (%s)", lines, reason)}
 	}
 	return nil
+}
+
+// A line of code is at most so wide, with tabs of four columns. Rows of tables, which begin with a brace or a text, may be wider.
+const maxColumns = 120
+
+// mostWide is how many lines are wider: it only falls. Below it by wideSlack, it is to be lowered.
+const (
+	mostWide  = 1043
+	wideSlack = 150
+)
+
+// checkWide counts lines of code that are too wide.
+func checkWide(files []*source) []string {
+	n := 0
+	var last string
+	for _, s := range files {
+		if s.test || strings.HasPrefix(path.Base(s.path), "gen_") || ast.IsGenerated(s.file) {
+			continue
+		}
+		for i, line := range strings.Split(s.text, "\n") {
+			if wide(line) {
+				n++
+				last = fmt.Sprintf("%s:%d", s.path, i+1)
+			}
+		}
+	}
+	switch {
+	case n > mostWide:
+		return []string{fmt.Sprintf("%s and others: %d lines of code are wider than %d columns, and %d may be: break yours", last, n, maxColumns, mostWide)}
+	case n < mostWide-wideSlack && len(files) > maxRoomFiles:
+		return []string{fmt.Sprintf("only %d lines are wider than %d columns: lower mostWide", n, maxColumns)}
+	}
+	return nil
+}
+
+// wide reports whether a line of code is too wide.
+func wide(line string) bool {
+	code := strings.TrimLeft(line, "\t")
+	if strings.HasPrefix(code, "//") || strings.HasPrefix(code, "{") || strings.HasPrefix(code, "\"") {
+		return false
+	}
+	return utf8.RuneCountInString(code)+4*(len(line)-len(code)) > maxColumns
+}
+
+// TestWide: what counts as wide.
+func TestWide(t *testing.T) {
+	for line, want := range map[string]bool{
+		"\t\tx := f(" + strings.Repeat("a", 104) + ")": false,
+		"\t\tx := f(" + strings.Repeat("a", 105) + ")": true,
+		"\t" + strings.Repeat("é", 116):                false,
+		"\t// " + strings.Repeat("a", 200):             false,
+		"\t{" + strings.Repeat("a", 200):               false,
+		"\t\"" + strings.Repeat("a", 200):              false,
+	} {
+		if wide(line) != want {
+			t.Errorf("%q: %v", line, !want)
+		}
+	}
 }
 
 // checkFunctions finds functions that are too long or take too much. Tests are tables and steps, and may be long;
@@ -369,6 +430,10 @@ var codeViolations = []violation{
 		"plan/b.go":         "package plan\nfunc (t T) g(a, b, c, d, e int, f, g, h string) {}",
 		"internal/cpu/c.go": "package cpu\nfunc gemm() {}",
 	}, []string{"plan/a.go:2: f has 81 lines and 0 parameters", "plan/b.go:2: g has 1 lines and 8", "gemm is no longer an exception"}},
+
+	{"wide", "comments", map[string]string{"plan/a.go": "package plan\n" + strings.Repeat("\n//"+strings.Repeat("a", 130), mostWide+1)}, nil},
+	{"wide", "more lines than may be", map[string]string{"plan/a.go": "package plan\n" + strings.Repeat("\nvar _ = \""+strings.Repeat("a", 130)+"\"", mostWide+1)},
+		[]string{"are wider than 120 columns"}},
 
 	{"names", "what is inside", map[string]string{"plan/lifetimes.go": "package plan", "plan/commonest.go": "package plan"}, nil},
 	{"names", "nothing", map[string]string{

@@ -126,10 +126,11 @@ var diagram = map[string][]string{
 	"cmd/optimem/internal/heard": {
 		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/wording", "internal/ascii", "internal/npy", "tensor",
 	},
-	"cmd/optimem/internal/planned": {"cmd/optimem/internal/wording", "plan"},
-	"cmd/optimem/internal/jsonout": {},
-	"cmd/optimem/internal/newfile": {},
-	"cmd/optimem/internal/wording": {},
+	"cmd/optimem/internal/planned":  {"cmd/optimem/internal/wording", "plan"},
+	"cmd/optimem/internal/jsonout":  {},
+	"cmd/optimem/internal/newfile":  {},
+	"cmd/optimem/internal/courtesy": {"runtime"},
+	"cmd/optimem/internal/wording":  {},
 
 	// Folders made of folders.
 	"quantize": {"loader", "layers", "models/transformers", "tensor", "tensor/encoded", "text/tokenizer"},

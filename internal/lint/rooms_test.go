@@ -151,6 +151,30 @@ func text(e ast.Expr) (string, bool) {
 	return s, err == nil
 }
 
+// filesOnly are the files of the command that a program for files alone has (-tags files), which README's first command builds.
+var filesOnly = []string{
+	"errors.go", "flag_groups.go", "inspect.go", "main.go", "memory.go", "models_none.go", "progress.go", "scan.go", "version.go",
+	"without.go",
+}
+
+// TestFilesOnly: every other file of the command says that it is not there.
+func TestFilesOnly(t *testing.T) {
+	files, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range files {
+		if s.dir != "cmd/optimem" || s.test {
+			continue
+		}
+		first, _, _ := strings.Cut(s.text, "\n")
+		without := strings.HasPrefix(first, "//go:build ") && strings.HasSuffix(first, "!files")
+		if listed := slices.Contains(filesOnly, path.Base(s.path)); listed == without {
+			t.Errorf("%s begins with %q: what -tags files leaves out begins with //go:build !files, and ends so", s.path, first)
+		}
+	}
+}
+
 // TestOwnKindsAreFound: the CPU has kinds of its own, so that looking for them is not looking for nothing.
 func TestOwnKindsAreFound(t *testing.T) {
 	files, err := tree()

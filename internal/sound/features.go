@@ -39,16 +39,9 @@ func Parse(config []byte) (*Spec, error) {
 		Padding   float64 `json:"padding_value"`
 		Normalize bool    `json:"do_normalize"`
 	}
-	var c struct {
-		entries
-		Inner *entries `json:"feature_extractor"`
-	}
-	if err := json.Unmarshal(config, &c); err != nil {
-		return nil, wrong(ErrFormat, "no configuration in JSON: %v", err)
-	}
-	e := c.entries
-	if c.Inner != nil {
-		e = *c.Inner
+	e, err := extractor[entries](config)
+	if err != nil {
+		return nil, err
 	}
 	number := func(x *int, otherwise int) int {
 		if x == nil {
@@ -57,7 +50,8 @@ func Parse(config []byte) (*Spec, error) {
 		return *x
 	}
 	s := &Spec{
-		Rate: number(e.Rate, 16000), Bins: number(e.Bins, 80), window: number(e.Window, 400), hop: number(e.Hop, 160), normalize: e.Normalize,
+		Rate: number(e.Rate, 16000), Bins: number(e.Bins, 80), window: number(e.Window, 400), hop: number(e.Hop, 160),
+		normalize: e.Normalize,
 	}
 	seconds := number(e.Seconds, 30)
 	switch {
@@ -65,14 +59,33 @@ func Parse(config []byte) (*Spec, error) {
 		return nil, wrong(ErrUnsupported, "features of %.40q, and those of WhisperFeatureExtractor are computed", e.Type)
 	case e.Dither != 0 || e.Padding != 0:
 		return nil, wrong(ErrUnsupported, "dither %v and padding_value %v", e.Dither, e.Padding)
-	case s.Rate < 2 || s.Rate > maxSamples || seconds < 1 || seconds > maxSamples/s.Rate || s.window < 2 || s.window > maxWindow || s.window%2 != 0 ||
+	case s.Rate < 2 || s.Rate > maxSamples || seconds < 1 || seconds > maxSamples/s.Rate || s.window < 2 ||
+		s.window > maxWindow || s.window%2 != 0 ||
 		s.hop < 1 || s.Bins < 1 || s.Bins > maxBins:
-		return nil, wrong(ErrFormat, "features of %d bins, %d seconds of %d samples, windows of %d every %d", s.Bins, seconds, s.Rate, s.window, s.hop)
+		return nil, wrong(ErrFormat, "features of %d bins, %d seconds of %d samples, windows of %d every %d", s.Bins,
+			seconds, s.Rate, s.window, s.hop)
 	}
 	if s.Samples = seconds * s.Rate; s.Samples <= s.window/2 || s.hop > s.Samples || s.Frames() > maxNumbers/s.Bins {
 		return nil, wrong(ErrFormat, "features of %d × %d numbers", s.Bins, s.Frames())
 	}
 	return s, nil
+}
+
+// extractor reads the entries of preprocessor_config.json, or those that processor_config.json has in it.
+func extractor[T any](config []byte) (T, error) {
+	var entries T
+	var outer struct {
+		Inner *T `json:"feature_extractor"`
+	}
+	for _, into := range []any{&entries, &outer} {
+		if err := json.Unmarshal(config, into); err != nil {
+			return entries, wrong(ErrFormat, "no configuration in JSON: %v", err)
+		}
+	}
+	if outer.Inner != nil {
+		return *outer.Inner, nil
+	}
+	return entries, nil
 }
 
 // Frames is how many moments there are.
@@ -220,7 +233,8 @@ type transform struct {
 
 func newTransform(n int) *transform {
 	t := &transform{
-		hann: make([]float64, n), cos: make([]float64, n), sin: make([]float64, n), even: make([]float64, n/2+1), odd: make([]float64, n/2+1),
+		hann: make([]float64, n), cos: make([]float64, n), sin: make([]float64, n), even: make([]float64, n/2+1),
+		odd: make([]float64, n/2+1),
 	}
 	for i := range n {
 		t.sin[i], t.cos[i] = math.Sincos(2 * math.Pi * float64(i) / float64(n))

@@ -1,9 +1,6 @@
 package sound
 
-import (
-	"encoding/json"
-	"math"
-)
+import "math"
 
 // A WaveSpec says how the samples of a sound are prepared for a model that reads them as they are. [ParseWave] makes
 // one.
@@ -22,16 +19,9 @@ func ParseWave(config []byte) (*WaveSpec, error) {
 		Rate      *int   `json:"sampling_rate"`
 		Normalize *bool  `json:"do_normalize"`
 	}
-	var c struct {
-		entries
-		Inner *entries `json:"feature_extractor"`
-	}
-	if err := json.Unmarshal(config, &c); err != nil {
-		return nil, wrong(ErrFormat, "no configuration in JSON: %v", err)
-	}
-	e := c.entries
-	if c.Inner != nil {
-		e = *c.Inner
+	e, err := extractor[entries](config)
+	if err != nil {
+		return nil, err
 	}
 	s := &WaveSpec{Rate: 16000, normalize: e.Normalize == nil || *e.Normalize}
 	if e.Rate != nil {

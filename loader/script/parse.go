@@ -108,6 +108,7 @@ func (p *parser) enter() {
 
 func (p *parser) leave() { p.depth-- }
 
+//go:noinline
 func (p *parser) advance() token {
 	t := p.tok
 	p.tok = p.next()

@@ -90,7 +90,8 @@ func (c *config) check(fields map[string]json.RawMessage) error {
 		return err
 	}
 	if !slices.Contains(unchanged, begun) {
-		return c.unsupported("init_lora_weights", "is %s, which changes the base model's weights", short(fields["init_lora_weights"]))
+		return c.unsupported("init_lora_weights", "is %s, which changes the base model's weights",
+			short(fields["init_lora_weights"]))
 	}
 	switch {
 	case c.rank < 1 || c.rank > maxRank:
@@ -284,7 +285,10 @@ func (c *config) targets(path string, m *layers.Module) bool {
 	}
 	for _, within := range c.within {
 		if found := within.FindStringSubmatch(path); found != nil {
-			return slices.ContainsFunc(c.only, func(n int) bool { return fmt.Sprint(n) == strings.TrimLeft(found[1], "0") || found[1] == "0" && n == 0 })
+			return slices.ContainsFunc(c.only, func(n int) bool {
+				return fmt.Sprint(n) == strings.TrimLeft(found[1],
+					"0") || found[1] == "0" && n == 0
+			})
 		}
 	}
 	return false
@@ -292,7 +296,8 @@ func (c *config) targets(path string, m *layers.Module) bool {
 
 // saves reports whether modules_to_save names the module at a path.
 func (c *config) saves(path string) bool {
-	return path != "" && slices.ContainsFunc(c.saved, func(name string) bool { return name != "" && strings.HasSuffix(path, name) })
+	return path != "" && slices.ContainsFunc(c.saved,
+		func(name string) bool { return name != "" && strings.HasSuffix(path, name) })
 }
 
 // savesAround reports whether the module at a path, or one that it lies in, is named by modules_to_save.

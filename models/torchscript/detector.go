@@ -77,7 +77,8 @@ func (m *machine) batchedNMS(vars map[string]any) (any, bool) {
 	if many == any(false) {
 		return nil, false
 	}
-	return m.op("optimem::batched_nms", []any{boxes, vars["scores"], vars["idxs"], vars["iou_threshold"], fewBoxes / 4}, nil), true
+	return m.op("optimem::batched_nms", []any{boxes, vars["scores"], vars["idxs"], vars["iou_threshold"], fewBoxes / 4},
+		nil), true
 }
 
 // pasteMasks is paste_masks_in_image, of which the program itself makes masks and boxes larger.

@@ -89,6 +89,8 @@ func init() {
 }
 
 // subject is the text that a function is called on. Looking through it is paid for.
+//
+//go:noinline
 func (c *invocation) subject() string {
 	s := c.args[0].(string)
 	c.tick(len(s) / valueBytes)

@@ -79,6 +79,7 @@ func inception(transform, aux bool, classes int) *layers.Module {
 		Add("fc", layers.Linear(2048, classes))
 }
 
+//go:noinline
 func inceptionConv(in, out, kernel int, opts ...layers.Option) *layers.Module {
 	return basicConv("torchvision.models.inception.BasicConv2d", in, out, kernel, opts...)
 }

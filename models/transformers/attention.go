@@ -145,6 +145,8 @@ func splitHeads(t *layers.Trace, m *layers.Module, name string, x layers.Tensor,
 }
 
 // eager reports whether a configuration asks for the attention in single ops.
+//
+//go:noinline
 func (c *config) eager() bool {
 	return c.text("attn_implementation|_attn_implementation", "sdpa") == "eager"
 }

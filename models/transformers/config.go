@@ -165,6 +165,8 @@ func (c *config) optional(names string) any {
 }
 
 // number is integer with a default.
+//
+//go:noinline
 func (c *config) number(names string, missing int) int {
 	if n, ok := c.integer(names); ok {
 		return n

@@ -121,7 +121,8 @@ func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) 
 
 // takeOver returns the entries of the blocks that an earlier Write left and that come back as they should, and counts
 // them.
-func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64, stats *Stats) (entries []byte, err error) {
+func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64, stats *Stats) (entries []byte,
+	err error) {
 	const block = DefaultBlockBytes
 	var j job
 	at := headBytes + blocks*entryBytes
@@ -138,7 +139,8 @@ func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64,
 		j.stored = j.stored[:n]
 		_, err := o.Begun.ReadAt(j.stored, at)
 		again := j.again[:len(j.p)]
-		if err != nil || crc32.Checksum(j.stored, castagnoli) != binary.LittleEndian.Uint32(entry[4:]) || decode(again, j.stored, j.halves) != nil {
+		if err != nil || crc32.Checksum(j.stored, castagnoli) != binary.LittleEndian.Uint32(entry[4:]) ||
+			decode(again, j.stored, j.halves) != nil {
 			break
 		}
 		if err := from.ReadAt(ctx, j.p, i*block); err != nil {
@@ -164,7 +166,8 @@ func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64,
 // room makes room for a block.
 func (j *job) room(n int64) {
 	if j.p == nil {
-		j.p, j.again, j.halves = make([]byte, DefaultBlockBytes), make([]byte, DefaultBlockBytes), make([]byte, DefaultBlockBytes/2)
+		j.p, j.again, j.halves = make([]byte, DefaultBlockBytes), make([]byte, DefaultBlockBytes),
+			make([]byte, DefaultBlockBytes/2)
 		j.stored = make([]byte, 0, DefaultBlockBytes+blockHead)
 	}
 	j.p = j.p[:n]

@@ -410,5 +410,6 @@ func (f Floats8) Matrix() (Matrix, *Encoding) {
 		}
 		return nil
 	}
-	return Matrix{Rows: f.Rows, RowBytes: rowBytes, Parts: []storage.Extent{f.Codes, f.Scales}, SlabRows: f.Rows, Fill: fill}, e
+	return Matrix{Rows: f.Rows, RowBytes: rowBytes, Parts: []storage.Extent{f.Codes, f.Scales}, SlabRows: f.Rows,
+		Fill: fill}, e
 }

@@ -59,5 +59,6 @@ func (l Signed8) Matrix() (Matrix, *Encoding) {
 		}
 		return nil
 	}
-	return Matrix{Rows: l.Rows, RowBytes: rowBytes, Parts: []storage.Extent{l.Codes, l.Scales}, SlabRows: l.Rows, Fill: fill}, e
+	return Matrix{Rows: l.Rows, RowBytes: rowBytes, Parts: []storage.Extent{l.Codes, l.Scales}, SlabRows: l.Rows,
+		Fill: fill}, e
 }

@@ -50,6 +50,7 @@ func (e *Error) Error() string {
 // Unwrap returns the class.
 func (e *Error) Unwrap() error { return e.Class }
 
+//go:noinline
 func errorf(class error, where, format string, args ...any) error {
 	return &Error{Where: where, Class: class, Text: fmt.Sprintf(format, args...)}
 }

@@ -51,6 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the class.
 func (e *Error) Unwrap() error { return e.Class }
 
+//go:noinline
 func errorf(class error, format string, args ...any) error {
 	return &Error{Class: class, Text: fmt.Sprintf(format, args...)}
 }

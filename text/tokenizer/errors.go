@@ -45,6 +45,7 @@ type TextError struct{ Problem string }
 
 func (e *TextError) Error() string { return "text: " + e.Problem }
 
+//go:noinline
 func format(path, problem string, args ...any) error {
 	return &FormatError{Path: path, Problem: fmt.Sprintf(problem, args...)}
 }

@@ -139,7 +139,8 @@ func (p *partForGGUF) forGGUF(ignoreMerges bool) (string, bool) {
 		switch last := i == len(parts)-1; {
 		case part.Type == "Digits" && part.Individual:
 			patterns = append(patterns, `\p{N}`)
-		case part.Type == "Split" && (part.Behavior == "Isolated" && !part.Invert || part.Behavior == "Removed" && part.Invert):
+		case part.Type == "Split" && (part.Behavior == "Isolated" && !part.Invert || part.Behavior == "Removed" &&
+			part.Invert):
 			patterns = append(patterns, part.Pattern.Regex)
 		case part.Type == "ByteLevel" && last && !part.AddPrefixSpace:
 			if part.UseRegex == nil || *part.UseRegex {

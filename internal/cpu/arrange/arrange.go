@@ -270,7 +270,8 @@ func (a *arranger) shows(o graph.Operand, f *form, rows bool) bool {
 		return false
 	}
 	n, channels, height, width, _ := geometry(f.shape)
-	shape, strides := tensor.Shape{n, height, width, channels}, []int{channels * height * width, width, 1, height * width}
+	shape, strides := tensor.Shape{n, height, width, channels},
+		[]int{channels * height * width, width, 1, height * width}
 	if !rows {
 		shape, strides = f.shape, []int{channels * height * width, 1, width * channels, channels}
 	}

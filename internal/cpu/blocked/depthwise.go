@@ -22,7 +22,8 @@ func stretches(outputs, size, taps, stride, pad, dilation int) []stretch {
 	var list []stretch
 	for o := range outputs {
 		first := o*stride - pad
-		s := stretch{from: o, to: o + 1, low: ceil(max(0, -first), dilation), high: min(taps, ceil(size-first, dilation))}
+		s := stretch{from: o, to: o + 1, low: ceil(max(0, -first), dilation),
+			high: min(taps, ceil(size-first, dilation))}
 		if s.low >= s.high {
 			return nil
 		}

@@ -323,7 +323,8 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 			for k := range groupIn * taps {
 				i, tap := k/taps, k%taps
 				c := (first+lane)/groupOut*groupIn + i - p.from*Lanes
-				at := l.Offset + (first+lane)*l.Strides[0] + i*l.Strides[1] + tap/d.KernelW*l.Strides[2] + tap%d.KernelW*l.Strides[3]
+				at := l.Offset + (first+lane)*l.Strides[0] + i*l.Strides[1] + tap/d.KernelW*l.Strides[2] +
+					tap%d.KernelW*l.Strides[3]
 				if d.paired {
 					dst[(tap*d.depth+i)*Lanes+lane%8*2+lane/8] = w.at(at)
 					continue

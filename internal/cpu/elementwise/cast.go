@@ -77,7 +77,8 @@ func castBlocks(c *ops.Call) bool {
 
 // castAs reads elements as T and stores them with store.
 func castAs[T any](
-	c *ops.Call, load func(dst []T, v ops.View, first, stride int), direct bool, store func(v ops.View, at int, src []T),
+	c *ops.Call, load func(dst []T, v ops.View, first, stride int), direct bool,
+	store func(v ops.View, at int, src []T),
 ) {
 	tasks.Do(
 		c.Pool, c.Out[0].Size(), ops.Grain,

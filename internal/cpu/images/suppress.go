@@ -49,7 +49,8 @@ func suppress[T ops.Real](c *ops.Call) error {
 	if len(c.In) > 3 && !c.In[3].Absent() {
 		classes := c.In[3]
 		for i := range boxes {
-			boxes[i].class = ops.Elements[int64](classes)[classes.Layout.Offset+int(boxes[i].index)*classes.Layout.Strides[0]]
+			boxes[i].class = ops.Elements[int64](classes)[classes.Layout.Offset+
+				int(boxes[i].index)*classes.Layout.Strides[0]]
 		}
 	}
 	threshold := c.Attrs.Float("threshold")

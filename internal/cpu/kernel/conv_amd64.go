@@ -33,7 +33,8 @@ var conv512 = &ConvSet{
 	pairHalves: pairHalves512,
 	depthwise: []convFunc{
 		depthwise512x1, depthwise512x2, depthwise512x3, depthwise512x4, depthwise512x5, depthwise512x6, depthwise512x7,
-		depthwise512x8, depthwise512x9, depthwise512x10, depthwise512x11, depthwise512x12, depthwise512x13, depthwise512x14,
+		depthwise512x8, depthwise512x9, depthwise512x10, depthwise512x11, depthwise512x12, depthwise512x13,
+		depthwise512x14,
 	},
 	largest: []convFunc{max512x1, max512x2, max512x3, max512x4, max512x5, max512x6},
 	mean:    []convFunc{mean512x1, mean512x2, mean512x3, mean512x4, mean512x5, mean512x6},

@@ -39,14 +39,17 @@ func TableOf(numbers [16]int8) *[32]byte {
 
 // An encodedSet is the kernels of a set that make panels of blocks of codes.
 type encodedSet struct {
-	bytes      func(steps, pieces int, src *byte, stride, gap int, scales, dst *float32, ldd int)
-	bytesMin   func(steps, pieces int, src *byte, stride, gap int, scales, minima, dst *float32, ldd int)
-	nibbles    func(steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, dst *float32, ldd, apart int)
+	bytes    func(steps, pieces int, src *byte, stride, gap int, scales, dst *float32, ldd int)
+	bytesMin func(steps, pieces int, src *byte, stride, gap int, scales, minima, dst *float32, ldd int)
+	nibbles  func(steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte,
+		dst *float32, ldd, apart int)
 	nibblesMin func(
-		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32, ldd, apart int,
+		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32,
+		ldd, apart int,
 	)
 	nibblesF16, nibblesBF16 func(
-		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32, ldd, apart int,
+		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32,
+		ldd, apart int,
 	)
 	heads                func(steps int, src *byte, stride, step int, room *byte, dst *float32, apart int)
 	scalesK              func(words *byte, scales, minima *float32)

@@ -24,7 +24,8 @@ type products struct {
 type combineFunc = func(pairs int, a *float32, b *byte, ldb int, sums *float32)
 
 type gemmFunc = func(
-	depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int,
+	depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr,
+	jump int,
 )
 
 // An Element is what a right factor holds.

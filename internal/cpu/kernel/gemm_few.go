@@ -31,7 +31,8 @@ func (s *Set) FewPanels(e Element, rows int) int {
 // Few is Multiply for few rows and FewPanels panels at once, next bytes apart, which are read as streams: of each, what
 // lies ahead bytes further is fetched into the second cache. It gives the bits that Multiply does.
 func (s *Set) Few(
-	rows, depth int, a []float32, lda int, b *Panel, next int, c []float32, ldc int, mode Mode, bias []float32, ahead int,
+	rows, depth int, a []float32, lda int, b *Panel, next int, c []float32, ldc int, mode Mode, bias []float32,
+	ahead int,
 ) {
 	panels := s.FewPanels(b.Element, rows)
 	_, _ = a[(rows-1)*lda+depth-1], c[(rows-1)*ldc+panels*s.Columns-1]
@@ -73,7 +74,8 @@ func (s *Set) AcrossColumns(e Element, rows int) int {
 // ldb bytes apart, at any address. Those of bfloat16 are Pairs here. Of each column, what lies ahead bytes further is
 // fetched into the second cache. It gives the bits that Multiply does.
 func (s *Set) Across(
-	e Element, rows, depth int, a []float32, lda int, b []byte, ldb int, c []float32, ldc int, mode Mode, bias []float32,
+	e Element, rows, depth int, a []float32, lda int, b []byte, ldb int, c []float32, ldc int, mode Mode,
+	bias []float32,
 	ahead int,
 ) {
 	columns := s.AcrossColumns(e, rows)

@@ -21,15 +21,18 @@ var avx512 = &Set{
 	products: products{
 		gemm: [elements][]gemmFunc{
 			{
-				gemm512x1, gemm512x2, gemm512x3, gemm512x4, gemm512x5, gemm512x6, gemm512x7, gemm512x8, gemm512x9, gemm512x10,
+				gemm512x1, gemm512x2, gemm512x3, gemm512x4, gemm512x5, gemm512x6, gemm512x7, gemm512x8, gemm512x9,
+				gemm512x10,
 				gemm512x11, gemm512x12, gemm512x13, gemm512x14,
 			},
 			nil,
 			{
-				gemm512f16x1, gemm512f16x2, gemm512f16x3, gemm512f16x4, gemm512f16x5, gemm512f16x6, gemm512f16x7, gemm512f16x8,
+				gemm512f16x1, gemm512f16x2, gemm512f16x3, gemm512f16x4, gemm512f16x5, gemm512f16x6, gemm512f16x7,
+				gemm512f16x8,
 			},
 			{
-				gemm512pairsx1, gemm512pairsx2, gemm512pairsx3, gemm512pairsx4, gemm512pairsx5, gemm512pairsx6, gemm512pairsx7,
+				gemm512pairsx1, gemm512pairsx2, gemm512pairsx3, gemm512pairsx4, gemm512pairsx5, gemm512pairsx6,
+				gemm512pairsx7,
 				gemm512pairsx8,
 			},
 			{gemm512i8x1, gemm512i8x2, gemm512i8x3, gemm512i8x4, gemm512i8x5, gemm512i8x6, gemm512i8x7, gemm512i8x8},
@@ -64,12 +67,14 @@ var avx512 = &Set{
 		pairUp: pairUp512, unit: true,
 	},
 	encoded: encodedSet{
-		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnNibbles512f16, turnNibbles512bf16, turnHeads, turnScalesK,
+		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnNibbles512f16, turnNibbles512bf16,
+		turnHeads, turnScalesK,
 		expandQ5K, expandQ6K, expandQ50,
 	},
 	word: wordSet{
 		words: turnWords512, expandNibbles: expandNibbles,
-		bytes: []codesFunc{codes512minx1, codes512minx2, codes512minx3, codes512minx4}, nibbles: []codesFunc{codes512nminx1, codes512nminx2, codes512nminx3, codes512nminx4},
+		bytes:       []codesFunc{codes512minx1, codes512minx2, codes512minx3, codes512minx4},
+		nibbles:     []codesFunc{codes512nminx1, codes512nminx2, codes512nminx3, codes512nminx4},
 		nibblesF16:  []codesFunc{codes512nf16x1, codes512nf16x2, codes512nf16x3, codes512nf16x4},
 		nibblesBF16: []codesFunc{codes512nbf16x1, codes512nbf16x2, codes512nbf16x3, codes512nbf16x4},
 	},
@@ -109,10 +114,12 @@ var avx2 = &Set{
 		pairUp: pairUp256,
 	},
 	encoded: encodedSet{
-		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnNibbles256f16, turnNibbles256bf16, turnHeads, turnScalesK,
+		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnNibbles256f16, turnNibbles256bf16,
+		turnHeads, turnScalesK,
 		expandQ5K, expandQ6K, expandQ50,
 	},
-	word:    wordSet{words: turnWords256, expandNibbles: expandNibbles, bytes: []codesFunc{codes256minx1, codes256minx2, codes256minx3, codes256minx4}},
+	word: wordSet{words: turnWords256, expandNibbles: expandNibbles,
+		bytes: []codesFunc{codes256minx1, codes256minx2, codes256minx3, codes256minx4}},
 	vectors: vectors256,
 	dot4:    []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},
 	dot1:    []dotFunc{dot256x1x1, dot256x2x1, dot256x3x1, dot256x4x1},

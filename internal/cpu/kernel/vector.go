@@ -91,7 +91,8 @@ type vectors struct {
 	expSumRows func(rows, columns int, x *float32, ldx int, p0 float32, top, sum *float32)
 	scaleRows  func(rows, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
 	normRows   func(
-		rows, columns int, to *float32, ldto int, x *float32, ldx int, w, b *float32, stepb int, eps float64, centred int,
+		rows, columns int, to *float32, ldto int, x *float32, ldx int, w, b *float32, stepb int, eps float64,
+		centred int,
 	)
 }
 

@@ -39,6 +39,8 @@ type Error struct {
 }
 
 // New returns an error of the given class at byte position offset (−1: none).
+//
+//go:noinline
 func New(class error, offset int64, format string, args ...any) *Error {
 	return &Error{Class: class, Offset: offset, Msg: fmt.Sprintf(format, args...)}
 }

@@ -240,6 +240,8 @@ func (v *verifier) complain(class error, op, what byte, n uint32, format string,
 }
 
 // broken is the error for bytes that are not a pickle.
+//
+//go:noinline
 func (v *verifier) broken(format string, args ...any) error {
 	return fault.New(fault.ErrFormat, v.at, format, args...)
 }

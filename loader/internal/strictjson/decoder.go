@@ -122,6 +122,8 @@ func (d *Decoder) Offset() int64 { return d.base + int64(d.pos) }
 
 // Errorf returns an error of a class of package fault about the value read last: it carries the offset where that
 // value begins, and the message begins with its JSON pointer.
+//
+//go:noinline
 func (d *Decoder) Errorf(class error, format string, args ...any) error {
 	return d.errorAt(class, d.token, format, args...)
 }

@@ -321,6 +321,8 @@ func (c *Call) ReductionDims(r *cells.Ref) []int {
 }
 
 // Operand returns an argument that is a tensor or, also where the schema says Tensor, a Python number.
+//
+//go:noinline
 func (c *Call) Operand(name string) cells.Argument {
 	switch v := c.Args[name].(type) {
 	case *cells.Ref, int, float64, bool, complex128:

@@ -177,6 +177,8 @@ func Broadcast(shapes ...tensor.Shape) (tensor.Shape, error) {
 }
 
 // Unsupported returns the error that says what of an op optimem lacks.
+//
+//go:noinline
 func (b *Builder) Unsupported(format string, args ...any) error {
 	return &UnsupportedError{What: fmt.Sprintf(format, args...)}
 }

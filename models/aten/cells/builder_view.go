@@ -76,6 +76,8 @@ func Permuted(l tensor.Layout, order []int) tensor.Layout {
 }
 
 // Permute returns r with its dimensions in another order.
+//
+//go:noinline
 func (b *Builder) Permute(r *Ref, order ...int) *Ref { return b.View(r, Permuted(r.layout, order)) }
 
 // Transpose returns r with two dimensions exchanged.

@@ -226,6 +226,8 @@ func (b *Builder) SameMemory(c, d *Cell) bool {
 }
 
 // link keeps a link between two cells.
+//
+//go:noinline
 func (b *Builder) link(l link) {
 	if l.cell == l.view.cell {
 		return

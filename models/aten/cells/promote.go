@@ -109,6 +109,8 @@ func promoteComplex(a, b tensor.DType) tensor.DType {
 }
 
 // category orders the kinds of numbers.
+//
+//go:noinline
 func category(d tensor.DType) int {
 	switch {
 	case IsComplex(d):
@@ -141,6 +143,8 @@ func IsFloat(d tensor.DType) bool {
 }
 
 // IsIntegral reports whether a dtype is bool or an integer.
+//
+//go:noinline
 func IsIntegral(d tensor.DType) bool { return category(d) < 2 }
 
 // ComplexOf returns the complex dtype whose parts have a float dtype.

@@ -48,7 +48,10 @@ var createTargets = func() []call.Overload {
 				return arange(c, c.Number("start"), c.Number("end"), c.Number("step"))
 			}),
 		call.One("aten::linspace(Scalar start, Scalar end, int steps"+made, linspace),
-		call.One("aten::eye(SymInt n"+made, func(c *call.Call) (*cells.Ref, error) { return eye(c, c.Int("n"), c.Int("n")) }),
+		call.One("aten::eye(SymInt n"+made, func(c *call.Call) (*cells.Ref,
+			error) {
+			return eye(c, c.Int("n"), c.Int("n"))
+		}),
 		call.One("aten::eye.m(SymInt n, SymInt m"+made,
 			func(c *call.Call) (*cells.Ref, error) { return eye(c, c.Int("n"), c.Int("m")) }),
 		call.One("aten::tril_indices"+indices,

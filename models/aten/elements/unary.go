@@ -65,7 +65,10 @@ func functionTargets() []call.Overload {
 		all = append(all, call.Twins("aten::"+name+self, unary(kind))...)
 	}
 	all = append(
-		all, call.Twins("aten::square"+self, func(c *call.Call) (*cells.Ref, error) { return power(c.Builder, c.Tensor("self"), 2) })...,
+		all, call.Twins("aten::square"+self, func(c *call.Call) (*cells.Ref,
+			error) {
+			return power(c.Builder, c.Tensor("self"), 2)
+		})...,
 	)
 	for name, kind := range map[string]graph.Kind{
 		"ceil": "ceil", "floor": "floor", "round": "round", "trunc": "trunc", "fix": "trunc",

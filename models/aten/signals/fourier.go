@@ -19,7 +19,8 @@ var FourierTargets = func() []call.Overload {
 		"irfft": {from: halfNumbers, to: realNumbers, inverse: true}, "hfft": {from: halfNumbers, to: realNumbers},
 		"ihfft": {from: realNumbers, to: halfNumbers, inverse: true},
 	} {
-		all = append(all, call.One("aten::fft_"+name+"(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
+		all = append(all, call.One("aten::fft_"+name+
+			"(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
 			func(c *call.Call) (*cells.Ref, error) {
 				var sizes []int
 				if c.Has("n") {

@@ -31,7 +31,8 @@ var CastTargets = func() []call.Overload {
 		call.One("aten::type_as(Tensor self, Tensor other) -> Tensor", func(c *call.Call) (*cells.Ref, error) {
 			return c.Cast(c.Tensor("self"), c.Tensor("other").DType())
 		}),
-		call.One("aten::_to_copy(Tensor self, *, "+factory+"bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
+		call.One("aten::_to_copy(Tensor self, *, "+factory+
+			"bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
 			func(c *call.Call) (*cells.Ref, error) {
 				x := c.Tensor("self")
 				return convertTo(c.Builder, x, c.DType("dtype", x.DType()), true)

@@ -148,7 +148,10 @@ func embeddingBag(c *call.Call) error {
 
 // optional reports whether a parameter may be None.
 func optional(s call.Schema, name string) bool {
-	return slices.ContainsFunc(s.Params, func(p call.Param) bool { return p.Name == name && p.Type[len(p.Type)-1] == '?' })
+	return slices.ContainsFunc(s.Params, func(p call.Param) bool {
+		return p.Name == name &&
+			p.Type[len(p.Type)-1] == '?'
+	})
 }
 
 func takeAlongDim(c *call.Call) (*cells.Ref, error) {

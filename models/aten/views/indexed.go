@@ -14,8 +14,10 @@ import (
 var indexedTargets = []call.Overload{
 	call.Several("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", indexOrSelect),
 	call.Several("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", indexOrSelect),
-	call.One("aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor", maskedIndex),
-	call.One("aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
+	call.One("aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor",
+		maskedIndex),
+	call.One("aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
+		indexPut),
 	call.InPlace(
 		"aten::index_put_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut,
 	),

@@ -24,7 +24,8 @@ var scatterTargets = slices.Concat(
 		" bool include_self=True) -> Tensor", scatterOf("src", "named")),
 	call.Twins("aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *,"+
 		" bool include_self=True) -> Tensor", indexReduce),
-	call.Twins("aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", indexAdd),
+	call.Twins("aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
+		indexAdd),
 	call.Twins("aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", indexCopy),
 	call.Twins("aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", indexFill),
 	call.Twins("aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", indexFill),

@@ -259,7 +259,8 @@ func Weights(filled map[string]Filled) ([]tensor.Weight, error) {
 			e = storage.Extent{Source: src, Bytes: src.Size()}
 			sources[owner] = e
 		}
-		weights = append(weights, tensor.Weight{Name: path, DType: dtype, Layout: tensor.Contiguous(f.Shape...), Extent: e})
+		weights = append(weights, tensor.Weight{Name: path, DType: dtype, Layout: tensor.Contiguous(f.Shape...),
+			Extent: e})
 	}
 	return weights, nil
 }

@@ -64,7 +64,8 @@ func filled(n int) int { return (n + lanes - 1) / lanes * lanes }
 
 // bytes is what all of it takes.
 func (r room) bytes() int64 {
-	return r.raw + 8*int64(r.lengths) + 4*int64(filled(r.down)+filled(r.up)+filled(r.gram)) + workers*(4*int64(r.wide)+2*int64(r.halves))
+	return r.raw + 8*int64(r.lengths) + 4*int64(filled(r.down)+filled(r.up)+filled(r.gram)) +
+		workers*(4*int64(r.wide)+2*int64(r.halves))
 }
 
 // A computation is one of the factors of a weight.

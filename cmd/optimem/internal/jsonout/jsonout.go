@@ -88,6 +88,7 @@ func (o *Object) value(v any) {
 	}
 }
 
+//go:noinline
 func (o *Object) text(s string) {
 	if o.err == nil {
 		_, o.err = o.w.WriteString(s)

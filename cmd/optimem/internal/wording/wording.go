@@ -29,6 +29,8 @@ func Seconds(s float64) string {
 }
 
 // Counted writes a number of things, which are one or have an s behind them.
+//
+//go:noinline
 func Counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
