@@ -28,9 +28,10 @@ const (
 	// leastKept is how many bytes memory has that is kept. Its sizes are multiples of keptPiece.
 	leastKept = 256 << 10
 	keptPiece = 64 << 10
-	// keptFor is how long memory is kept that nobody uses.
-	keptFor = 10 * time.Second
 )
+
+// keptFor is how long memory is kept that nobody uses. Tests lengthen it.
+var keptFor = 10 * time.Second
 
 // keptSize is how much memory is taken for so many bytes, with what is needed to have them lie where they are to.
 func keptSize(n int64) int64 {

@@ -12,10 +12,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/serve/internal/inference"
 	"github.com/optimem/optimem/serve/oip"
 )
+
+// Nothing is dropped because tests are slow.
+func init() { keptFor = time.Hour }
 
 // A discarding response takes what is written, and counts it.
 type discarding struct {

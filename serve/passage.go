@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/openai"
 	"github.com/optimem/optimem/serve/otlp"
 )
@@ -113,6 +114,7 @@ type tracedWriter struct {
 	registry *Registry
 	passage  *passage
 	model    string
+	priority runtime.Priority
 	// first is told how long the first token took, once for each text.
 	first func(time.Duration)
 }
@@ -120,6 +122,7 @@ type tracedWriter struct {
 // Pieces writes and tells.
 func (w *tracedWriter) Pieces(ctx context.Context, r generate.TextRequest, got func(generate.Piece) error) (*generate.TextResult, error) {
 	begin := time.Now()
+	r.Request.Priority = w.priority
 	var first time.Time
 	result, err := w.Writer.Pieces(ctx, r, func(p generate.Piece) error {
 		if first.IsZero() {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -8,9 +9,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/optimem/optimem/embed"
+	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve/internal/inference"
 	"github.com/optimem/optimem/serve/oip"
+	"github.com/optimem/optimem/serve/openai"
 )
 
 // TestPriorities: of the requests that wait for a model the one with the least number goes first, by REST, gRPC and a
@@ -160,4 +164,65 @@ func TestDeadlineOfPriorities(t *testing.T) {
 	}
 	close(s.free)
 	calls.Wait()
+}
+
+// TestPriorityOfOpenAI: the header says the priority of what is written and what becomes a vector by OpenAI's protocol, and what
+// is none is refused.
+func TestPriorityOfOpenAI(t *testing.T) {
+	for text, want := range map[string]runtime.Priority{"": 4, "0": 4, "1": 1, "7": 7, "99": 7, "9223372036854775807": 7} {
+		h := make(http.Header)
+		if text != "" {
+			h.Set(priorityHeader, text)
+		}
+		if got, err := headerPriority(h); err != nil || got != want {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	r := open(t, directory(t, map[string]string{"chat": chat}), Options{})
+	h := r.Handler()
+	for _, bad := range []string{"-1", "1.5", "high", "9223372036854775808"} {
+		status, _, text := ask(h, "POST", "/v1/completions", `{"model":"chat","prompt":"a","max_tokens":1}`, priorityHeader, bad, "Content-Type", "application/json")
+		if status != 400 || !strings.Contains(text, priorityHeader) {
+			t.Errorf("%s: %d %s", bad, status, text)
+		}
+	}
+	status, _, text := ask(h, "POST", "/v1/completions", `{"model":"chat","prompt":"a","max_tokens":1}`, priorityHeader, "2", "Content-Type", "application/json")
+	if status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	var seen embed.Request
+	e := placedEmbedder{embedderFunc(func(r embed.Request) { seen = r }), 3}
+	if _, err := e.Embed(t.Context(), embed.Request{}); err != nil || seen.Priority != 3 {
+		t.Errorf("%d %v", seen.Priority, err)
+	}
+	var written generate.TextRequest
+	w := &tracedWriter{Writer: writerOf(func(r generate.TextRequest) { written = r }), registry: r, priority: 5}
+	if _, err := w.Pieces(t.Context(), generate.TextRequest{}, nil); err != nil || written.Request.Priority != 5 {
+		t.Errorf("%d %v", written.Request.Priority, err)
+	}
+	if (*lending)(nil).place() != runtime.DefaultPriority || (&lending{priority: 6}).place() != 6 {
+		t.Error("a place is another")
+	}
+}
+
+// An embedderFunc sees requests.
+type embedderFunc func(embed.Request)
+
+func (f embedderFunc) Dim() int { return 1 }
+func (f embedderFunc) Embed(_ context.Context, r embed.Request) (*embed.Result, error) {
+	f(r)
+	return nil, nil
+}
+
+// seeingWriter sees requests.
+type seeingWriter struct {
+	openai.Writer
+	see func(generate.TextRequest)
+}
+
+func writerOf(see func(generate.TextRequest)) openai.Writer { return seeingWriter{see: see} }
+
+func (w seeingWriter) Pieces(_ context.Context, r generate.TextRequest, _ func(generate.Piece) error) (*generate.TextResult, error) {
+	w.see(r)
+	return nil, nil
 }

@@ -79,6 +79,10 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 		}
 		b := &body{registry: r, client: clientOf(req.Context())}
 		err := r.takes()
+		var priority runtime.Priority
+		if err == nil {
+			priority, err = headerPriority(req.Header)
+		}
 		if err == nil {
 			err = b.more(n)
 		}
@@ -87,7 +91,7 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 			return
 		}
 		defer b.free()
-		lent := &lending{body: b}
+		lent := &lending{body: b, priority: priority}
 		begin := time.Now()
 		defer func() {
 			if lent.version != nil {
@@ -114,6 +118,32 @@ type lending struct {
 	first   atomic.Int64
 	// body has what of the bodies of requests is the request's, its answer's memory, too.
 	body *body
+	// priority is the request's.
+	priority runtime.Priority
+}
+
+// priorityHeader says what the parameter priority does, for protocols that have none.
+const priorityHeader = "Optimem-Priority"
+
+// headerPriority is what the header says.
+func headerPriority(h http.Header) (runtime.Priority, error) {
+	text := h.Get(priorityHeader)
+	if text == "" {
+		return runtime.DefaultPriority, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, refuse(400, "%s is no number of 0 or more", priorityHeader)
+	}
+	return priorityOf(map[string]any{"priority": int64(n)})
+}
+
+// place is where a request that is read elsewhere waits.
+func (l *lending) place() runtime.Priority {
+	if l == nil {
+		return runtime.DefaultPriority
+	}
+	return l.priority
 }
 
 // reserveAnswer reserves the memory of an answer that is made elsewhere, beside the body of its request.

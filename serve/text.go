@@ -277,7 +277,8 @@ func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*
 	if v.what().kind != kind {
 		return nil, nil, &openai.KindError{Model: name, Does: does}
 	}
-	if lent, ok := ctx.Value(lendingKey{}).(*lending); ok {
+	lent, _ := ctx.Value(lendingKey{}).(*lending)
+	if lent != nil {
 		lent.version = v
 	}
 	if p := passageOf(ctx); p != nil {
@@ -286,7 +287,7 @@ func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*
 	i, release, err := v.use(ctx)
 	if err == nil {
 		var done func()
-		done, err = t.r.admit(ctx, v, i, runtime.DefaultPriority)
+		done, err = t.r.admit(ctx, v, i, lent.place())
 		if err == nil {
 			return i, func() { done(); release() }, nil
 		}
@@ -338,7 +339,7 @@ func (t texts) Writer(ctx context.Context, need openai.Need) (*openai.WriterLeas
 		lease.Writer = adaptedWriter{model.Writer, adapter}
 	}
 	lent, _ := ctx.Value(lendingKey{}).(*lending)
-	lease.Writer = &tracedWriter{Writer: lease.Writer, registry: t.r, passage: passageOf(ctx), model: name, first: func(took time.Duration) {
+	lease.Writer = &tracedWriter{Writer: lease.Writer, registry: t.r, passage: passageOf(ctx), model: name, priority: lent.place(), first: func(took time.Duration) {
 		if lent != nil {
 			lent.first.CompareAndSwap(0, int64(took))
 		}
@@ -364,5 +365,18 @@ func (t texts) Embedder(ctx context.Context, need openai.Need) (*openai.Embedder
 	if err != nil {
 		return nil, err
 	}
-	return &openai.EmbedderLease{Embedder: i.runner.(*vectorRunner).Embedder, Release: release}, nil
+	lent, _ := ctx.Value(lendingKey{}).(*lending)
+	return &openai.EmbedderLease{Embedder: placedEmbedder{i.runner.(*vectorRunner).Embedder, lent.place()}, Release: release}, nil
+}
+
+// A placedEmbedder makes vectors for requests of a priority.
+type placedEmbedder struct {
+	openai.Embedder
+	priority runtime.Priority
+}
+
+// Embed makes vectors.
+func (e placedEmbedder) Embed(ctx context.Context, r embed.Request) (*embed.Result, error) {
+	r.Priority = e.priority
+	return e.Embedder.Embed(ctx, r)
 }
