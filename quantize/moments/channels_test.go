@@ -47,9 +47,9 @@ func TestChannels(t *testing.T) {
 	before := measure(chat)
 	for _, c := range []struct {
 		scheme quantize.Scheme
-		most   float64 // of the perplexity without scales: three sentences are few, so it jumps
+		most   float64 // of the perplexity without scales: three sentences are few, so it jumps; see quantize.TestChannelsOfRealLayer
 	}{
-		{quantize.Scheme{Kind: "int4", Group: 32}, 0.98}, {quantize.Scheme{Kind: "int4", Group: 32, Minimum: true}, 1.01},
+		{quantize.Scheme{Kind: "int4", Group: 32}, 1}, {quantize.Scheme{Kind: "int4", Group: 32, Minimum: true}, 1.03},
 		{quantize.Scheme{Kind: "int8"}, 1.01},
 	} {
 		to, report, err := scaled(t, c.scheme, quantize.Options{}, calibration)
