@@ -80,6 +80,7 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	g.writingFlags(cmd)
 	g.several.define(cmd)
 	g.stages.define(cmd)
+	g.stages.defineDevices(cmd)
 	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
 	grouped(flags, outputGroup, "logprobs")
 	return cmd

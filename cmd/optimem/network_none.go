@@ -27,6 +27,7 @@ type stagesFlags struct{ list, machines string }
 
 func (s *stagesFlags) define(*cobra.Command)         {}
 func (s *stagesFlags) defineMachines(*cobra.Command) {}
+func (s *stagesFlags) defineDevices(*cobra.Command)  {}
 
 func (r *run) runOverStages(context.Context) error { return errWithout("--stages", noserve) }
 func (r *run) planMachines(context.Context) error  { return errWithout("--machines", noserve) }

@@ -29,6 +29,7 @@ import (
 
 // A stagesFlags says which machines compute a model together, and how they are reached.
 type stagesFlags struct {
+	devices        []string
 	list, machines string
 	at             []string
 	token, ca      string
@@ -47,6 +48,13 @@ func (s *stagesFlags) define(cmd *cobra.Command) {
 	flags.Var(&s.link, "link", "bytes a second from stage to stage, for the forecast (default: 125e6)")
 	flags.BoolVar(&s.slower, "even-if-slower", false, "use stages though one of them would be faster by itself")
 	grouped(flags, stagesGroup, "stages", "split-at", "stage-token", "tls-ca", "link", "even-if-slower")
+}
+
+// defineDevices defines those of commands that also run a model over devices of this machine, pass behind pass.
+func (s *stagesFlags) defineDevices(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&s.devices, "stage-device", nil, "a stage of this machine: a `DEVICE` as --device takes; given for each, in order")
+	grouped(flags, stagesGroup, "stage-device")
 }
 
 // defineMachines defines those of a plan.
@@ -231,6 +239,9 @@ func (r *run) runOverStages(ctx context.Context) (err error) {
 
 // remote has the passes of an engine run over stages, nil where none are named.
 func (w *writing) remote() (func(context.Context, generate.RemoteModel) (generate.Remote, error), error) {
+	if len(w.stages.devices) > 0 {
+		return w.overDevices()
+	}
 	if w.stages.list == "" {
 		return nil, nil
 	}
@@ -248,6 +259,32 @@ func (w *writing) remote() (func(context.Context, generate.RemoteModel) (generat
 			return nil, err
 		}
 		return p, nil
+	}, nil
+}
+
+// overDevices has the passes of an engine run over devices of this machine, as many at once as keep all of them busy. Each has
+// the memory that the flags say.
+func (w *writing) overDevices() (func(context.Context, generate.RemoteModel) (generate.Remote, error), error) {
+	s := &w.stages
+	for _, name := range []string{"stages", "device", "draft", "routing", "lora", "adapter", "link", "stage-token", "tls-ca"} {
+		if f := w.cmd.Flags().Lookup(name); f != nil && f.Changed {
+			return nil, w.usage("", "--%s does not go with --stage-device", name)
+		}
+	}
+	if len(s.devices) < 2 {
+		return nil, w.usage("for instance --stage-device cuda:0 --stage-device cuda:1", "--stage-device is given for two devices or more")
+	}
+	sessions := make([]runtime.Options, len(s.devices))
+	for i, name := range s.devices {
+		here := w.run
+		here.device = name
+		sessions[i] = here.options(nil, 0)
+	}
+	at := s.at
+	return func(ctx context.Context, m generate.RemoteModel) (generate.Remote, error) {
+		return pipeline.OpenDevices(ctx, m.Model, m.Largest, sessions, pipeline.Options{
+			At: at, Steps: &m.Steps, Typical: m.Least, Slower: true,
+		})
 	}, nil
 }
 
