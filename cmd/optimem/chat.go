@@ -372,6 +372,8 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 		t.say("done", facts.String())
 	case facts.Incomplete:
 		t.say("note", "the answer was cut off"+incompleteText)
+	case facts.Finish == generate.FinishLength:
+		t.say("note", "the answer was cut off by --max-tokens or the context")
 	}
 	if facts != nil {
 		t.said = append(said, generate.Message{Role: "assistant", Content: facts.Text})

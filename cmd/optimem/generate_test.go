@@ -189,6 +189,11 @@ func TestChat(t *testing.T) {
 		!strings.Contains(text, "/nonsense") || !strings.Contains(text, "2 messages") {
 		t.Errorf("exit code %d: %q %q", code, out, text)
 	}
+	out, text, code = talk("Hello\nWhat is your name?\nAnd more.\n", "--context", "64")
+	if code != exitDone || strings.Count(out, "\n") != 2 || !strings.Contains(text, "cut off by --max-tokens or the context") ||
+		!strings.Contains(text, "/reset begins anew") {
+		t.Errorf("a conversation that is longer than its context: exit code %d: %q %q", code, out, text)
+	}
 	var said []generate.Message
 	data, err := os.ReadFile(saved)
 	if err == nil {
