@@ -93,12 +93,15 @@ func recordedNames(t *testing.T, path string) []string {
 // writesText says whether a text was recorded of one of the models in a list of records.
 func writesText(t *testing.T, path string) bool {
 	t.Helper()
-	var list []struct{ Greedy, Caption []int }
+	var list []struct {
+		Greedy, Caption []int
+		Written         [][][]int
+	}
 	if err := zoo.Unzip(path, func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range list {
-		if len(r.Greedy)+len(r.Caption) > 0 {
+		if len(r.Greedy)+len(r.Caption)+len(r.Written) > 0 {
 			return true
 		}
 	}
@@ -112,7 +115,8 @@ func TestFamiliesTable(t *testing.T) {
 	b.WriteString("# Families and forms\n\nMade by `go test ./models -run TestFamiliesTable -rewrite-families`. A number " +
 		"counts the models of a family that the tests run in a form: their outputs are compared with PyTorch's, or their " +
 		"graph, op by op, with that of the exported program whose outputs are. Where a family has none in a form, nothing " +
-		"is recorded: whole modules and TorchScript are not made family by family. A model that is run step by step gives the " +
+		"is recorded: whole modules and TorchScript are not made family by family. \"Tried\" is a model that `models/testdata/list_exports.py` exported " +
+		"with the newest torch and ran once, whose program is too large to be kept here. A model that is run step by step gives the " +
 		"logits of the whole text for any parts of it, and writes the tokens that transformers writes.\n\n" +
 		"| family | state dict or folder | step by step | `torch.export` | whole module | TorchScript |\n|---|---|---|---|---|---|\n")
 	names, err := zoo.Names(zooFolder)
@@ -165,6 +169,7 @@ func TestFamiliesTable(t *testing.T) {
 	seq2seq := recordedNames(t, "testdata/families/hf/seq2seq.json.gz")
 	steps = append(steps, seq2seq...)
 	folders = slices.Concat(folders, decoders, seq2seq)
+	exports := triedExports(t)
 	modules := listed("testdata/nn/whole/*.pt", ".pt")
 	scripts := append(listed("testdata/script/*.script.pt.gz", ".script.pt.gz"),
 		listed("testdata/script/*.trace.pt.gz", ".trace.pt.gz")...)
@@ -185,7 +190,7 @@ func TestFamiliesTable(t *testing.T) {
 			stepwise = counts(row.match, steps)
 			kind = "with heads and options"
 		}
-		fmt.Fprintf(&b, "| %s | %d %s | %s | %s | %s | %s |\n", row.name, form, kind, orNo(stepwise), orNone(exported), orNone(module), orNone(script))
+		fmt.Fprintf(&b, "| %s | %d %s | %s | %s | %s | %s |\n", row.name, form, kind, orNo(stepwise), exports.of(row, exported), orNone(module), orNone(script))
 	}
 	if *rewriteFamilies {
 		if err := os.WriteFile("FAMILIES.md", []byte(b.String()), 0o644); err != nil {
@@ -199,6 +204,51 @@ func TestFamiliesTable(t *testing.T) {
 	if string(text) != b.String() {
 		t.Error("FAMILIES.md is not what the tests run: run with -rewrite-families")
 	}
+}
+
+// A triedExport is what became of a tiny model that list_exports.py exported: the largest difference of its logits from
+// PyTorch's, or what torch.export or optimem said.
+type triedExport struct {
+	Err         float64
+	Export, Run string
+}
+
+// triedExports are those of each model that was tried, by its name.
+type triedExportsOf map[string]triedExport
+
+func triedExports(t *testing.T) triedExportsOf {
+	t.Helper()
+	text, err := os.ReadFile("testdata/families/hf/exports.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Models triedExportsOf }
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	return file.Models
+}
+
+// of says how many exported programs of a row the tests run, or else what became of those that were tried.
+func (x triedExportsOf) of(row familyRow, run int) string {
+	if run > 0 || !row.folder {
+		return orNone(run)
+	}
+	whole := regexp.MustCompile("^(" + row.match + ")$")
+	for _, name := range slices.Sorted(maps.Keys(x)) {
+		switch e := x[name]; {
+		case !whole.MatchString(name):
+		case e.Export != "":
+			return "does not export: " + strings.ReplaceAll(e.Export, "|", "/")
+		case e.Run != "":
+			return "does not run: " + strings.ReplaceAll(e.Run, "|", "/")
+		case e.Err > 1e-4:
+			return fmt.Sprintf("tried: logits differ by %.0e", e.Err)
+		default:
+			return "tried: within 1e-4"
+		}
+	}
+	return orNone(0)
 }
 
 func orNo(n int) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"image"
 	"image/png"
 	"os"
@@ -96,5 +97,30 @@ func TestGenerateWithImages(t *testing.T) {
 	blind := captionModel(t)
 	if _, text, code := command(t, "generate", blind, "w20", "--image", cat); code != exitUsage || !strings.Contains(text, "sees no pictures") {
 		t.Errorf("of a model that sees none: exit code %d: %q", code, text)
+	}
+}
+
+// TestChatWithImages: the first message comes with the pictures, also after /reset; what follows goes on with them.
+func TestChatWithImages(t *testing.T) {
+	dir, cat := seeingModel(t), drawn(t, 1)
+	talk := func(input string, args ...string) []string {
+		t.Helper()
+		var out, text bytes.Buffer
+		c := &commandLine{stdout: &out, stderr: &text}
+		chat := chatting{writing: writing{run: run{commandLine: c}}, stdin: strings.NewReader(input)}
+		cmd := chat.command()
+		cmd.SetArgs(append([]string{dir, "--quiet", "--max-tokens", "8", "--temperature", "20", "--seed", "1"}, args...))
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatalf("%v: %s", err, text.String())
+		}
+		return strings.Split(strings.TrimSpace(out.String()), "\n")
+	}
+	seen := talk("w20 w21\nw22\n/reset\nw20 w21\n", "--image", cat)
+	blind := talk("w20 w21\n")
+	if len(seen) != 3 || seen[0] == "" || seen[2] != seen[0] || seen[1] == seen[0] {
+		t.Errorf("answers %q", seen)
+	}
+	if len(blind) != 1 || blind[0] == seen[0] {
+		t.Errorf("without a picture %q, with one %q", blind, seen)
 	}
 }

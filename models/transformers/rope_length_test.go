@@ -1,6 +1,7 @@
 package transformers_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -128,6 +129,44 @@ func TestLongSequencesShareNothing(t *testing.T) {
 			if !slices.Equal(got.Tokens, want.Tokens) {
 				t.Errorf("%s: request %d after others: %s", name, i, firstOther(got.Tokens, want.Tokens))
 			}
+		}
+	}
+}
+
+// TestLongBranches: of every kind of scaling that rotary embeddings have, a model is recorded whose texts are longer than its
+// original context, so that what is only done there is compared with transformers. A kind that comes has to have one, too.
+func TestLongBranches(t *testing.T) {
+	longer := make(map[string]bool)
+	for _, r := range recordedDecoders(t) {
+		type parameters struct {
+			Type    string `json:"rope_type"`
+			Context int    `json:"original_max_position_embeddings"`
+		}
+		var config struct {
+			Scaling   parameters `json:"rope_parameters"`
+			Context   int        `json:"original_max_position_embeddings"`
+			Positions int        `json:"max_position_embeddings"`
+		}
+		if err := json.Unmarshal([]byte(r.Config), &config); err != nil {
+			t.Fatal(err)
+		}
+		context := cmp.Or(config.Scaling.Context, config.Context, config.Positions)
+		text := 0
+		for _, run := range r.Runs {
+			text = max(text, len(run.Prompt)+len(run.Tokens))
+		}
+		longer[config.Scaling.Type] = longer[config.Scaling.Type] || context < text
+	}
+	for _, kind := range []string{"dynamic", "llama3", "longrope", "yarn"} {
+		if _, known := longer[kind]; !known {
+			t.Errorf("no model with %s", kind)
+		}
+	}
+	delete(longer, "")
+	delete(longer, "default")
+	for kind, is := range longer {
+		if !is {
+			t.Errorf("no text of a model with %s is longer than its original context", kind)
 		}
 	}
 }
