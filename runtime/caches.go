@@ -34,6 +34,9 @@ func (s *Session) SizeCaches(ctx context.Context, blocks, now int) error {
 		return fmt.Errorf("size caches: %d blocks, and there are %d", now, s.cacheBlocks.Now)
 	}
 	s.cacheBlocks = search.CacheBlocks{Of: blocks, Now: now}
+	if s.within = s.ran; s.stays != nil {
+		s.within = s.stays
+	}
 	s.forget()
 	return nil
 }

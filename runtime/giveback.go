@@ -95,7 +95,7 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	for i := range s.behind {
 		s.behind[i].MemoryBytes = memoryBytes
 	}
-	s.given.memory = memoryBytes
+	s.given.memory, s.within = memoryBytes, nil
 	s.limits = s.given
 	s.forget()
 	var next *plan.Plan

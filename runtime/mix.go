@@ -158,11 +158,47 @@ func (s *Session) chooseStays(ctx context.Context, budgetBytes int64) (*plan.Pla
 			}
 		}
 	}
+	if err := c.staysWithin(); err != nil {
+		return nil, err
+	}
 	if c.best == nil && !math.IsInf(c.seconds, 1) {
 		slices.SortStableFunc(own, func(a, b *plan.Plan) int { return cmp.Compare(b.Fixed.Bytes, a.Fixed.Bytes) })
 		s.apart, s.kinds = own, c.programs
 	}
 	return c.best, nil
+}
+
+// worthReading is by how much longer the mix may take so that no weight has to be read for staying that did not stay before.
+const worthReading = 1.05
+
+// staysWithin takes, where weights have to give way, a plan that keeps some of those that stay and no others, if the mix does not
+// take much longer with that.
+func (c *chooser) staysWithin() error {
+	if c.s.within == nil {
+		return nil
+	}
+	best, seconds := c.best, c.seconds
+	c.seconds *= worthReading
+	found := false
+	for _, p := range c.programs {
+		q, err := c.s.newPlanWithin(c.ctx, p, c.budget)
+		var full *plan.CapacityError
+		if errors.As(err, &full) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		before := c.best
+		if err := c.consider(q); err != nil {
+			return err
+		}
+		found = found || c.best != before
+	}
+	if !found {
+		c.best, c.seconds = best, seconds
+	}
+	return nil
 }
 
 // changeSeconds is what it takes until the weights of a plan stay where those of another one did.

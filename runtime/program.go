@@ -181,9 +181,19 @@ func (s *Session) newPlan(ctx context.Context, p *program, instances int, budget
 func (s *Session) newPlanLike(
 	ctx context.Context, p *program, instances int, budgetBytes int64, like *plan.Plan,
 ) (*plan.Plan, error) {
+	return s.search(ctx, p, budgetBytes, search.Options{Instances: instances, Like: like})
+}
+
+// newPlanWithin is newPlanLike where nothing stays that does not before the session's plans changed.
+func (s *Session) newPlanWithin(ctx context.Context, p *program, budgetBytes int64) (*plan.Plan, error) {
+	return s.search(ctx, p, budgetBytes, search.Options{Instances: 1, Within: s.within})
+}
+
+// search finds a plan of so many instances, like another one or within one.
+func (s *Session) search(ctx context.Context, p *program, budgetBytes int64, how search.Options) (*plan.Plan, error) {
 	o := s.planOptions()
 	o.Peers, o.Stop = s.peers(budgetBytes), ctx.Err
-	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, like, p.hostOps
+	o.MemoryBytes, o.Instances, o.Like, o.Within, o.HostOps = budgetBytes, how.Instances, how.Like, how.Within, p.hostOps
 	if s.pooled && p.hostOps == nil {
 		o.HostLower = nil
 	}

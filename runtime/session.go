@@ -150,6 +150,8 @@ type Session struct {
 	kinds []*program
 	// cacheBlocks is how many blocks caches have for now: [Session.SizeCaches].
 	cacheBlocks search.CacheBlocks
+	// within is the plan whose weights stayed before caches grew, nil where they did not.
+	within *plan.Plan
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.

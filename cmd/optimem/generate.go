@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/planned"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -303,7 +304,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	}
 	engine, err := generate.New(ctx, m.model, generate.Options{
 		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Branches: w.branches,
-		Draft: draft, Remote: far, Pictures: len(w.images),
+		Draft: draft, Remote: far, Pictures: len(w.images), Grow: true,
 	})
 	if err != nil {
 		return nil, w.stageFailure(err)
@@ -314,10 +315,12 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	if err != nil {
 		return nil, cmp.Or(engine.Close(), err)
 	}
-	e.kv, watch.weights = kvBytes(p), p.Fixed.WeightBytes
+	e.kv, watch.weights = planned.CacheBytes(p), p.Fixed.WeightBytes
 	if !w.quiet {
 		w.note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
-		w.sayAway(p)
+		if p.CacheSlots > 0 {
+			w.say("note", planned.CachesWait(p, w.waitFolder()))
+		}
 		if bytes := engine.DraftBytes(); bytes > 0 {
 			w.note("%s beside that for the model that guesses", ascii.FormatSize(bytes))
 		}

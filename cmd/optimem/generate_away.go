@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
@@ -25,8 +23,8 @@ type batchWidth struct {
 	moves bool
 }
 
-// worthAway is by how much faster answering has to be for keys and values to wait in a file.
-const worthAway = 1.05
+// worth is by how much faster answering has to be for more prompts at once, and for keys and values to wait in a file.
+const worth = 1.05
 
 // mayWait reports whether keys and values of a batch may wait in a file.
 func (w *writing) mayWait() bool {
@@ -53,18 +51,15 @@ func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best
 	opts := generate.Options{Session: w.options(nil, 0), Context: min(context, longest), KV: kvType(w.kv, m.ckpt), Speculate: generate.NoSpeculation}
 	opts.Session.PlanOnly = true
 	in, err := w.widest(ctx, m.model, opts, prompts)
-	if err != nil {
-		return best, err
-	}
 	if in.sequences > 0 {
 		best = in
 	}
-	if in.sequences > 0 && !in.moves || !w.mayWait() {
-		return best, nil
+	if err != nil || in.sequences > 0 && !in.moves || !w.mayWait() {
+		return best, err
 	}
 	opts.Session.CachesAway = true
 	out, err := w.widest(ctx, m.model, opts, prompts)
-	if err == nil && out.rate > in.rate*worthAway {
+	if out.rate > in.rate*worth {
 		best = out
 	}
 	return best, err
@@ -79,7 +74,7 @@ func (w *writing) widest(ctx context.Context, model *models.Model, opts generate
 		if err != nil {
 			return best, err
 		}
-		if is.sequences == 0 || is.rate < best.rate*1.05 {
+		if is.sequences == 0 || is.rate < best.rate*worth {
 			break
 		}
 		if best = is; !is.moves {
@@ -130,16 +125,3 @@ func (w *writing) hasRoom(p *plan.Plan) bool {
 
 // waitFolder is where what waits does.
 func (r *run) waitFolder() string { return cmp.Or(r.swapFolder, defaultSwapFolder()) }
-
-// kvBytes is what keys and values take: in memory, or in a file.
-func kvBytes(p *plan.Plan) int64 {
-	return p.CacheBytes - int64(p.CacheSlots)*p.CacheSlotBytes + p.CacheFileBytes
-}
-
-// sayAway says that keys and values wait in a file.
-func (w *writing) sayAway(p *plan.Plan) {
-	if p.CacheSlots > 0 {
-		w.say("note", fmt.Sprintf("keys and values wait in a file of %s in %s while other layers are computed, and take %s of memory",
-			ascii.FormatSize(p.CacheFileBytes), w.waitFolder(), ascii.FormatSize(p.CacheBytes)))
-	}
-}

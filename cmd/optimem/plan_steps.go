@@ -81,6 +81,8 @@ type stepsPlan struct {
 	sequences int
 	// largest is the plan of the largest pass, which says what memory is taken; one writes a token of one text, all one of each.
 	largest, one, all *plan.Plan
+	// first is one while texts are short and keys and values have not grown, nil where they do not.
+	first *plan.Plan
 	// source is the plan of reading the longest source, of a model that reads one before it writes; nil of others.
 	source *plan.Plan
 	// replay is what the trace takes; nil without one.
@@ -118,6 +120,11 @@ func (r *run) planSteps(ctx context.Context) (err error) {
 	}
 	if s.all, err = s.engine.ForecastPass(ctx, min(s.sequences, rows), min(s.sequences, rows)); err != nil {
 		return err
+	}
+	if s.one.MovedBytes > 0 && s.one.Mode == plan.Auto {
+		if s.first, err = s.engine.BeginningPass(ctx, 1, 1); err != nil {
+			return err
+		}
 	}
 	if n := s.engine.Source(); n > 0 {
 		if s.source, err = s.engine.ForecastSource(ctx, n); err != nil {
@@ -216,6 +223,9 @@ func (r *run) stepsRows(t *ascii.Table, s *stepsPlan) {
 		rate = fmt.Sprintf("%s a second of all %d texts, bound by %s; of one %s", rateText(s.perSecond()), s.sequences, s.all.Forecast.Bound, rate)
 	}
 	t.Row("tokens", rate)
+	if f := s.first; f != nil {
+		t.Row("while texts are short", planned.CachesBegin(f)+", "+rateText(1/f.Forecast.Seconds)+" tokens a second of one text")
+	}
 	if s.source != nil {
 		t.Row("sources", fmt.Sprintf("%s each, read in %s, %s with that", counted(s.engine.Source(), "position"),
 			secondsText(s.source.Forecast.Seconds), ascii.FormatSize(s.source.PeakBytes())))
@@ -252,6 +262,11 @@ func (r *run) stepsJSON(s *stepsPlan) error {
 		o.Set("source_positions", s.engine.Source())
 		o.Set("expected_source_seconds", s.source.Forecast.Seconds)
 		o.Set("bytes_moved_per_source", s.source.MovedBytes)
+	}
+	if f := s.first; f != nil {
+		o.Set("first_kv_bytes", f.CacheBytes)
+		o.Set("first_peak_device_bytes", f.PeakBytes())
+		o.Set("first_bytes_moved_per_token", f.MovedBytes+f.Routed.ExpectedBytes)
 	}
 	o.Set("bound", s.all.Forecast.Bound)
 	o.Set("measured", s.all.Forecast.Measured)

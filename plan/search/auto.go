@@ -29,11 +29,13 @@ func (d *draft) auto() (*plan.Plan, error) {
 	}
 	d = d.thrifty()
 	p, err := d.choose((*draft).mixed)
-	if q := d.carved(p); q != nil {
-		p = q
-	}
-	if q := d.stored(p); q != nil {
-		p = q
+	if d.o.Within == nil { // these may have others stay
+		if q := d.carved(p); q != nil {
+			p = q
+		}
+		if q := d.stored(p); q != nil {
+			p = q
+		}
 	}
 	p, err = asAuto(p, err, least)
 	if err != nil || d.o.HostLower == nil || d.o.Target.Direct {
@@ -95,6 +97,8 @@ func (d *draft) mixed() *plan.Plan {
 type search struct {
 	d    *draft
 	room int64
+	// may says which groups may stay, nil for all.
+	may []bool
 	// order holds the groups that are not empty, slot what each takes, bytes the sum.
 	order []int
 	slot  []int64
@@ -147,7 +151,28 @@ func (d *draft) newSearch(work int) *search {
 			s.order = append(s.order, i)
 		}
 	}
+	s.may = d.within()
 	return s
+}
+
+// allows reports whether a group may stay.
+func (s *search) allows(i int) bool { return s.may == nil || s.may[i] }
+
+// within says which groups have nothing that does not stay in the plan within which this one is to be; nil is all.
+func (d *draft) within() []bool {
+	if d.o.Within == nil {
+		return nil
+	}
+	held, may := heldBy(d.o.Within), make([]bool, len(d.groups))
+	for extent, parts := range held {
+		held[extent] = union(slices.Clone(parts))
+	}
+	for i := range d.groups {
+		may[i] = !slices.ContainsFunc(d.groups[i].Parts, func(p plan.Part) bool {
+			return !slices.ContainsFunc(held[d.l.Graph.Values[p.Value].Weight.Extent], func(q plan.Part) bool { return q.Low <= p.Low && p.High <= q.High })
+		})
+	}
+	return may
 }
 
 // shares are what loads may keep step with: with what is computed, or with the groups' bytes.
@@ -172,6 +197,9 @@ func (s *search) usedBy(keep []bool) int64 {
 
 // consider costs a choice of groups with what room it leaves for the ring, and remembers it if it is the best so far.
 func (s *search) consider(keep []bool) {
+	for i := range keep {
+		keep[i] = keep[i] && s.allows(i)
+	}
 	used := s.usedBy(keep)
 	if used > s.room {
 		return
@@ -350,7 +378,7 @@ func (s *search) improve() {
 			if stall[b] > stall[a] || keep[a] {
 				a = b
 			}
-			keep[a] = true
+			keep[a] = s.allows(a)
 		}
 		used, ring := s.usedBy(keep), s.ringFor(keep, 0)
 		for k := 0; k < 16 && (step < 2 && k == 0 || used+ring > s.room); k++ {

@@ -34,19 +34,11 @@ func (d *draft) like() *plan.Plan {
 			return nil
 		}
 	}
-	held := make(map[storage.Extent][]plan.Part)
-	for _, part := range other.Fixed.Parts {
-		extent := other.Lowered.Graph.Values[part.Value].Weight.Extent
-		held[extent] = append(held[extent], part)
-	}
+	held := heldBy(other)
 	packed := make(map[packedRun]string)
 	for i := range other.Fixed.Packed {
 		c := &other.Fixed.Packed[i]
-		run := runOf(other, c)
-		if !c.Copy {
-			held[run.extent] = append(held[run.extent], plan.Part{Low: c.Low, High: c.High})
-		}
-		packed[run] = c.Pack.Form
+		packed[runOf(other, c)] = c.Pack.Form
 	}
 	var parts []plan.Part
 	for id := range e.l.Graph.Values {
@@ -76,6 +68,22 @@ func (d *draft) like() *plan.Plan {
 	}
 	p.MinBytes = d.minBytes()
 	return p
+}
+
+// heldBy returns what stays of weights in a plan, by their storage.
+func heldBy(other *plan.Plan) map[storage.Extent][]plan.Part {
+	held := make(map[storage.Extent][]plan.Part)
+	for _, part := range other.Fixed.Parts {
+		extent := other.Lowered.Graph.Values[part.Value].Weight.Extent
+		held[extent] = append(held[extent], plan.Part{Low: part.Low, High: part.High})
+	}
+	for i := range other.Fixed.Packed {
+		if c := &other.Fixed.Packed[i]; !c.Copy {
+			run := runOf(other, c)
+			held[run.extent] = append(held[run.extent], plan.Part{Low: c.Low, High: c.High})
+		}
+	}
+	return held
 }
 
 // A packedRun is the bytes of an operand that is packed.

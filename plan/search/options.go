@@ -44,6 +44,9 @@ type Options struct {
 	Once bool
 	// Like is a plan of the same model for other shapes, whose weights stay where they are if the budget allows it.
 	Like *plan.Plan
+	// Within is a plan of the same model that had more memory: what stays is to be some of what stays there, so that none is read
+	// for it. Nil is any.
+	Within *plan.Plan
 	// Lower lowers a part of the graph, or the graph changed, for the device, and HostLower for the host's processor,
 	// which is to compute what the device does not hold. Where Lower is nil nothing is changed; where HostLower is nil the
 	// device computes everything.
