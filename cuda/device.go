@@ -73,6 +73,7 @@ type Device struct {
 	modules    map[string]*loading // of families
 	cache      string              // where assembled kernels are found and kept, "" for nowhere
 	release    int                 // of CUDA, that the driver is of
+	preparing  sync.WaitGroup      // loads families before they are asked for
 	used, peak int64
 	pinned     int64
 	lost       error
@@ -111,9 +112,6 @@ func New(opts Options) (*Device, error) {
 	if d.ctx, err = lib.RetainPrimary(id); err != nil {
 		return nil, unavailable(err)
 	}
-	if d.release, err = lib.Version(); err != nil {
-		return nil, errors.Join(unavailable(err), d.Close())
-	}
 	if err := d.try(opts); err != nil {
 		return nil, errors.Join(unavailable(err), d.Close())
 	}
@@ -126,6 +124,10 @@ func (d *Device) try(opts Options) error {
 		return err
 	}
 	defer d.leave()
+	var err error
+	if d.release, err = d.lib.Version(); err != nil {
+		return err
+	}
 	if _, err := d.function("om_gather_1"); err != nil {
 		return err
 	}
@@ -302,6 +304,9 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
+	d.mu.Unlock()
+	d.preparing.Wait()
+	d.mu.Lock()
 	used, pinned, lost, away := d.used, d.pinned, d.lost, d.away
 	d.mu.Unlock()
 	if away {

@@ -22,6 +22,12 @@ func OnHost(t sysmem.Topology, took func(node int)) (undo func()) {
 // DropOldest is dropOldest.
 var DropOldest = dropOldest
 
+// Prepared is [Device.Prepare] that returns when everything is loaded.
+func (d *Device) Prepared(l *graph.Lowered) {
+	d.Prepare(l)
+	d.preparing.Wait()
+}
+
 // LoadKernel loads a kernel.
 func (d *Device) LoadKernel(name string) error {
 	if err := d.enter(); err != nil {

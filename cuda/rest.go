@@ -22,6 +22,7 @@ func (d *Device) Rest() error {
 	case used != 0 || pinned != 0:
 		return unfreed(used, pinned)
 	}
+	d.preparing.Wait()
 	err := errors.Join(d.unload(), d.lib.ReleasePrimary(d.id))
 	d.mu.Lock()
 	defer d.mu.Unlock()

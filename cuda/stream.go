@@ -32,6 +32,8 @@ type stream struct {
 	notes  notes
 	// keeping is what Run keeps ops for, nil where it computes them.
 	keeping *kept
+	// dry is told of kernels instead of the GPU, where ops are only to say which they launch.
+	dry func(kernel string)
 }
 
 var _ device.Packer = (*stream)(nil)
@@ -216,6 +218,10 @@ const (
 func (s *stream) start(c *call, blocks, threads dims, sharedBytes int64) error {
 	if blocks[0] > mostAlongX || blocks[1] > mostAlongYZ || blocks[2] > mostAlongYZ {
 		return fmt.Errorf("%w: kernel %s by %d × %d × %d blocks", graph.ErrUnsupported, c.name, blocks[0], blocks[1], blocks[2])
+	}
+	if s.dry != nil {
+		s.dry(c.name)
+		return nil
 	}
 	f, err := s.d.function(c.name)
 	if err != nil {

@@ -158,6 +158,12 @@ type Packer interface {
 	Pack(ctx context.Context, op *graph.Op, p graph.Pack, src Argument, dst Region) error
 }
 
+// A Preparer is a device that can ready itself for a graph's ops before they run, in the background: it loads their kernels while
+// weights are read.
+type Preparer interface {
+	Prepare(l *graph.Lowered)
+}
+
 // A Keeper is a stream that can keep ops with where their operands lie, and give them out again together: where ops are
 // short, giving each out takes longer than computing it.
 type Keeper interface {

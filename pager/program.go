@@ -142,6 +142,11 @@ func (g *Pager) release(ctx context.Context) error {
 
 // ready makes the arenas large enough for a plan and prepares its ops.
 func (g *Pager) ready(ctx context.Context, p *plan.Plan) error {
+	if dev, ok := g.dev.(device.Preparer); ok {
+		if _, known := g.programs.Get(p); !known {
+			dev.Prepare(p.Lowered)
+		}
+	}
 	if g.held == nil || !plan.SameFixed(p, g.held) {
 		if err := g.bring(ctx, p); err != nil {
 			return err
