@@ -15,8 +15,8 @@ import (
 // localBytes is about what passes between two stages of one process in a second: a guess.
 const localBytes = 4e9
 
-// Devices is a pipeline over the devices of this machine: each is a stage of this process. As many passes are under way as
-// keep all of them busy, where a session over several GPUs ([runtime.Options.Device]) has one computing at a time.
+// Devices is a pipeline over the devices of this machine: each is a stage of this process. Several passes
+// are under way, so that several devices compute at once, where a session over several GPUs ([runtime.Options.Device]) has one computing at a time.
 type Devices struct {
 	*Pipeline
 	stop func() error
