@@ -62,7 +62,9 @@ type sources struct {
 
 // A source has a place in the caches.
 type source struct {
+	// Source is what is read, nil once it was: what it takes is the request's.
 	*Source
+	key sourceKey
 	// positions is how many of them it has in the caches, table where they lie.
 	positions int
 	table     []int
@@ -97,7 +99,7 @@ func (s *sources) take(of *Source, positions int, serial uint64) *source {
 		for len(s.free) < want {
 			s.drop(s.idle.Front().Value.(*source))
 		}
-		x = &source{Source: of, positions: positions, table: append([]int(nil), s.free[:want]...), serial: serial}
+		x = &source{Source: of, key: of.keyOf(), positions: positions, table: append([]int(nil), s.free[:want]...), serial: serial}
 		s.free = s.free[want:]
 		s.held[of.keyOf()] = x
 	}
@@ -124,7 +126,7 @@ func (s *sources) release(x *source) {
 func (s *sources) drop(x *source) {
 	s.idle.Remove(x.idle)
 	s.free = append(s.free, x.table...)
-	delete(s.held, x.keyOf())
+	delete(s.held, x.key)
 }
 
 // checkSource returns an error for a request whose source the model cannot read.
@@ -322,7 +324,7 @@ func (e *Engine) read(ctx context.Context, x *source) error {
 			return fmt.Errorf("reading a source of %d positions: %w", x.positions, err)
 		}
 	}
-	x.read = true
+	x.read, x.Source = true, nil
 	return nil
 }
 
