@@ -30,7 +30,7 @@ import (
 var kernels = func() map[graph.Kind]ops.Kernel {
 	all := make(map[graph.Kind]ops.Kernel)
 	own := []map[graph.Kind]ops.Kernel{
-		linearKernels, decodeKernels, expertsKernels, attentionKernels, attendKernels, stateKernels, recurrentKernels,
+		linearKernels, expertsKernels, attentionKernels, attendKernels, stateKernels, recurrentKernels,
 		convKernels, blockedKernels, unitKernels, unitRowKernels, unitAttentionKernels,
 	}
 	for _, family := range slices.Concat(own, axes.Kernels, elementwise.Kernels, images.Kernels, index.Kernels) {

@@ -67,7 +67,7 @@ var diagram = map[string][]string{
 		"internal/cpu/images", "internal/cpu/index", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks",
 	},
 	"internal/cpu/axes":        {"graph", "tensor", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
-	"internal/cpu/elementwise": {"graph", "tensor", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
+	"internal/cpu/elementwise": {"graph", "tensor", "tensor/encoded", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
 	"internal/cpu/images":      {"graph", "tensor", "internal/cpu/axes", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
 	"internal/cpu/index":       {"graph", "tensor", "internal/cpu/ops", "internal/cpu/tasks"},
 	"internal/cpu/ops":         {"device", "graph", "tensor", "internal/cpu/kernel", "internal/cpu/tasks"},

@@ -15,5 +15,5 @@ import (
 
 // Kernels are the kernels of the package, by kind.
 var Kernels = []map[graph.Kind]ops.Kernel{
-	elementwiseKernels, chainKernels, rotaryKernels, castKernels, createKernels, copyKernels,
+	elementwiseKernels, chainKernels, rotaryKernels, castKernels, decodeKernels, createKernels, copyKernels,
 }

@@ -1,4 +1,4 @@
-package cpu
+package elementwise
 
 import (
 	"github.com/optimem/optimem/graph"
