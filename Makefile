@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers
+.PHONY: build test race noasm browser fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo ptxas gpu-kit release release-check deploy-check unit-check soak bench-serve bench-serve-peers
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -42,6 +42,10 @@ fit:
 # Every model of the zoo on the simulated GPU: about ten minutes of one core.
 sim-zoo:
 	OPTIMEM_REQUIRE_SIM=1 go test ./models -run TestZooOnGPU -timeout 2h -v -sim-zoo all
+
+# Every kernel assembled for the GPUs that are sold: none takes more of each thread's own memory than cuda/kernels/ptxas.txt lists.
+ptxas:
+	.ci/run ptxas
 
 # A folder that checks and measures on a machine with a GPU and no Go: benchmarks/gpu/README.md.
 gpu-kit:

@@ -182,6 +182,7 @@ func compareAttend(t *testing.T, dev device.Device) {
 			if !bytes.Equal(got.y.Data, runs[0].y.Data) {
 				t.Error("rows that only read give other bits than those that wrote what they see")
 			}
+			compareMirrors(t, dev, pool, c)
 			each := len(runs[0].y.Data) / len(together)
 			for _, i := range []int{3, 0, 4, 5, 1, 2} { // in the order of their sequences
 				if before, err = c.run(t, dev, together[i:i+1], before); err != nil {
@@ -192,6 +193,39 @@ func compareAttend(t *testing.T, dev device.Device) {
 				}
 			}
 		})
+	}
+}
+
+// compareMirrors compares rows that are written to further blocks with the CPU's.
+func compareMirrors(t *testing.T, dev device.Device, pool *cpu.Pool, c attendCase) {
+	rows := []place{{0, 17}, {0, 18}, {1, 19}, {0, -1}}
+	operands := func() []*tensor.Tensor {
+		_, before := c.filled()
+		in, also := c.in(rows, before), &tensor.Tensor{DType: tensor.Int64, Layout: tensor.Contiguous(len(rows), 2)}
+		own := func(sequence uint64) uint64 { return (attendBlocks-2)*2 + sequence }
+		for _, block := range []uint64{own(0), own(1), own(1), own(0), own(1), own(1), 0, 0} {
+			also.Data = binary.LittleEndian.AppendUint64(also.Data, block)
+		}
+		for len(in) < 9 {
+			in = append(in, nil)
+		}
+		return append(in, also)
+	}
+	in := operands()
+	out, err := cpu.Compute(t.Context(), pool, graph.Standard(), "attend", c.attrs(), in...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.runOn(t, dev, operands())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := map[tensor.DType]float64{tensor.Float32: 4e-6, tensor.Float16: 2e-3, tensor.BFloat16: 1.6e-2}[c.dtype]
+	if err := devicetest.Compare(got.y, out[0], bound); err != nil {
+		t.Error(err)
+	}
+	if !bytes.Equal(got.keys.Data, in[3].Data) || !bytes.Equal(got.values.Data, in[4].Data) {
+		t.Error("rows in further blocks are not those that the CPU leaves")
 	}
 }
 

@@ -68,8 +68,15 @@ func launchAttend(l *launch) error {
 		if x.absent() { // nothing is written
 			continue
 		}
-		if err := l.writeCache(l.in[3+i], x); err != nil {
+		if err := l.writeCache(l.in[3+i], x, table); err != nil {
 			return err
+		}
+		if also := l.optional(9); !also.absent() {
+			for j := range also.shape()[1] {
+				if err := l.writeCache(l.in[3+i], x, oneBlock(also, j, table.shape()[1])); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	if l.out[0].size() == 0 {
@@ -109,12 +116,21 @@ func launchAttend(l *launch) error {
 	return c.grid(dims{units, 1, 1}, dims{attendThreads, 1, 1}, 0)
 }
 
-// writeCache writes rows of keys or of values to their places in a cache.
-func (l *launch) writeCache(cache, x operand) error {
+// oneBlock returns tables of so many blocks that are all the further block j of each row.
+func oneBlock(also operand, j, blocks int) operand {
+	rows, steps := also.layout.Shape[0], also.layout.Strides
+	also.layout = tensor.Layout{
+		Shape: tensor.Shape{rows, blocks}, Strides: []int{steps[0], 0}, Offset: also.layout.Offset + j*steps[1],
+	}
+	return also
+}
+
+// writeCache writes rows of keys or of values to their places in a cache, which tables say.
+func (l *launch) writeCache(cache, x, table operand) error {
 	if x.size() == 0 {
 		return nil
 	}
-	at, table := l.in[5], l.in[6]
+	at := l.in[5]
 	c := l.call("om_attend_write").write(cache).read(x).read(at).read(table)
 	c.i32(dtypeCodes[cache.dtype]).i32(dtypeCodes[x.dtype])
 	for _, n := range []int{

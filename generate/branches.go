@@ -3,17 +3,20 @@ package generate
 import (
 	"context"
 	"fmt"
+	"iter"
+	"math"
 	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 )
 
-// Branches: a pass may verify more than one guess of what follows. Each further one is a branch of the sequence: its
-// rows lie in blocks of their own from the one on that the first guess lies in, of which the beginning is copied, and
-// the row before the guesses is computed again there, so that a row of a branch finds what it would find without the
-// others. The branch that the model's own choice follows furthest gives its blocks to the sequence, and takes the
-// sequence's.
+// Branches: a pass may verify more than one guess of what follows. The first guess and the others are a tree: what two
+// have in common is one row. Each further guess is a branch, whose text lies in blocks of its own from the one on that
+// the first guess lies in. The beginning of that block is copied, and the rows that a branch has in common with others,
+// the one before all guesses among them, are written to its blocks, too ([models.StepMirrors]), so that a row of a
+// branch finds what it would find without the others. The branch that the model's own choice follows furthest gives its
+// blocks to the sequence, and takes the sequence's.
 
 // MostBranches is the largest [Options.Branches].
 const MostBranches = 8
@@ -31,26 +34,24 @@ const (
 // A branch is another guess of what follows a sequence.
 type branch struct {
 	guesses []int
-	// blocks are its own, which stand for those of the sequence from one on; again says that they begin with tokens of the
-	// sequence, of which the last row is computed again.
+	// The first guesses, so many as shared says, are also those of the path that it parts from: of the first guess, which
+	// is number 0, or of a branch before it.
+	parent, shared int
+	// blocks are its own, which stand for those of the sequence from one on.
 	blocks []int
 	from   int
-	again  bool
 }
 
 // rows is how many rows a branch has in a pass.
-func (b *branch) rows() int {
-	if b.again {
-		return 1 + len(b.guesses)
-	}
-	return len(b.guesses)
-}
+func (b *branch) rows() int { return len(b.guesses) - b.shared }
 
 // branching is what an engine has for branches.
 type branching struct {
 	// most is how many guesses a sequence has at most in a pass, spare are the blocks of the branches of a pass.
 	most  int
 	spare []int
+	// grown is how many branches became the text: that parted at the first guess, and behind it.
+	grown [2]int
 	// caches are those that a block is copied in.
 	caches []keptCache
 	room   []byte
@@ -62,6 +63,14 @@ func (o *Options) spareBlocks() int {
 		return 0
 	}
 	return max(o.Branches-1, 0) * branchBlocks * o.Sequences
+}
+
+// mirrors is how many branches a row may be shared with.
+func (o *Options) mirrors() int {
+	if o.spareBlocks() == 0 {
+		return 0
+	}
+	return o.Branches - 1
 }
 
 // checkBranches refuses what cannot be.
@@ -138,20 +147,10 @@ func (e *Engine) branch(ctx context.Context, parts []part) error {
 			if len(spare) < branchBlocks || len(p.guesses) == 0 || len(p.branches) < k-1 {
 				continue
 			}
-			if e.draft != nil {
-				p.s.history.guess(p.s.tokens, 1) // it has to see the text
-			}
-			x := p.branch(p.s.history.others(p.s.tokens, p.begins(), branchTokens))
-			// No branch has more rows than there is room for, nor tokens beyond the last.
-			n := min(len(x.guesses), e.ahead.limit, e.ahead.rows-rows-1, p.s.most-len(p.s.tokens)-1)
-			if e.restarts && len(p.s.tokens) <= e.stretch {
-				n = min(n, e.stretch-len(p.s.tokens)) // beyond that all is read again
-			}
-			if n <= 0 {
+			x, hoped := e.other(p, rows)
+			if x.rows() == 0 {
 				continue
 			}
-			x.guesses = x.guesses[:n]
-			hoped := (1 - p.s.hope) * p.s.luck * chain(p.s.hope, n)
 			longer, err := e.expect(ctx, bucket(rows+x.rows()))
 			if err != nil {
 				return err
@@ -167,6 +166,32 @@ func (e *Engine) branch(ctx context.Context, parts []part) error {
 	return nil
 }
 
+// other returns the branch of which most tokens are hoped for that a part does not have, and how many those are; one
+// without rows where there is none. The pass has so many rows already.
+func (e *Engine) other(p *part, rows int) (best branch, hoped float64) {
+	s := p.s
+	if e.draft != nil {
+		s.history.guess(s.tokens, 1) // it has to see the text
+	}
+	// No branch has tokens beyond the last.
+	most := min(branchTokens, e.ahead.limit, s.most-len(s.tokens)-1)
+	if e.restarts && len(s.tokens) <= e.stretch {
+		most = min(most, e.stretch-len(s.tokens)) // beyond that all is read again
+	}
+	most = max(most, 0)
+	for tokens := range s.history.occurrences(s.tokens) {
+		x := p.branch(tokens[:min(most, len(tokens))])
+		// Nor has it more rows than there is room for.
+		if n := min(x.rows(), e.ahead.rows-rows); n > 0 {
+			x.guesses = x.guesses[:x.shared+n]
+			if likely := p.reached(x.parent, x.shared) * (1 - s.hope) * s.luck[x.inner()] * chain(s.hope, n); likely > hoped {
+				best, hoped = x, likely
+			}
+		}
+	}
+	return best, hoped
+}
+
 // chain is how many of n guesses are right of which the first is, and each that follows is as likely.
 func chain(likely float64, n int) float64 {
 	sum, x := 0.0, 1.0
@@ -177,37 +202,62 @@ func chain(likely float64, n int) float64 {
 	return sum
 }
 
-// begins are the first guesses that a part has.
-func (p *part) begins() []int {
-	list := []int{p.guesses[0]}
-	for i := range p.branches {
-		list = append(list, p.branches[i].guesses[0])
+// inner is 0 of a branch that parts at the first guess, and 1 of others: how often they are right differs.
+func (b *branch) inner() int { return min(b.shared, 1) }
+
+// path returns the guesses of a path: of the first, which is number 0, or of a branch.
+func (p *part) path(number int) []int {
+	if number == 0 {
+		return p.guesses
 	}
-	return list
+	return p.branches[number-1].guesses
 }
 
-// branch returns a branch of guesses, without blocks.
+// reached is how likely the first n guesses of a path are held for right.
+func (p *part) reached(number, n int) float64 {
+	if number == 0 {
+		return math.Pow(p.s.hope, float64(n))
+	}
+	x := &p.branches[number-1]
+	if n <= x.shared {
+		return p.reached(x.parent, n)
+	}
+	return p.reached(x.parent, x.shared) * (1 - p.s.hope) * p.s.luck[x.inner()] * math.Pow(p.s.hope, float64(n-x.shared-1))
+}
+
+// branch returns a branch of guesses, without blocks: its parent is the path that it has most in common with. It has no
+// rows where it is the beginning of a path, or goes on where one ends.
 func (p *part) branch(guesses []int) branch {
-	next := len(p.s.tokens) // where the first guess is
-	return branch{guesses: guesses, from: next / graph.BlockRows, again: next%graph.BlockRows != 0}
-}
-
-// others returns up to n tokens that followed an ending of a text when it occurred before, and that begin with another
-// token than those in not; nil where there are none.
-func (h *history) others(tokens []int, not []int, n int) []int {
-	for size := min(mostGram, len(tokens)); size >= leastGram; size-- {
-		at, ok := h.last[size][gramOf(tokens[len(tokens)-size:])]
-		for range branchSteps {
-			if !ok {
-				break
-			}
-			if at < len(tokens) && !slices.Contains(not, tokens[at]) {
-				return tokens[at:min(at+n, len(tokens))]
-			}
-			at, ok = h.before[size][at]
+	x := branch{guesses: guesses, from: len(p.s.tokens) / graph.BlockRows}
+	for k := range 1 + len(p.branches) {
+		path := p.path(k)
+		n := 0
+		for n < min(len(path), len(guesses)) && path[n] == guesses[n] {
+			n++
+		}
+		if n == min(len(path), len(guesses)) {
+			return branch{}
+		}
+		if n > x.shared {
+			x.parent, x.shared = k, n
 		}
 	}
-	return nil
+	return x
+}
+
+// occurrences are what followed the endings of a text when they occurred before, the longest and the last ones first.
+func (h *history) occurrences(tokens []int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for size := min(mostGram, len(tokens)); size >= leastGram; size-- {
+			at, ok := h.last[size][gramOf(tokens[len(tokens)-size:])]
+			for n := 0; ok && n < branchSteps; n++ {
+				if at < len(tokens) && !yield(tokens[at:]) {
+					return
+				}
+				at, ok = h.before[size][at]
+			}
+		}
+	}
 }
 
 // copyBeginnings copies the beginnings of branches, which lie in the sequence's blocks.
@@ -233,50 +283,61 @@ func (e *Engine) copyBeginnings(ctx context.Context, parts []part) error {
 	return nil
 }
 
-// addBranches adds the rows of a part's branches to a pass.
-func (e *Engine) addBranches(p *part) {
-	s := p.s
+// addBranches adds the rows of a part's branches to a pass, of which its other rows are there, the first as so many
+// were there before; and has the rows that branches share written to their blocks.
+func (e *Engine) addBranches(p *part, first int) {
+	s, in := p.s, &e.pass.in
+	next := len(s.tokens) // where the first guess is
 	for k := range p.branches {
 		x := &p.branches[k]
-		at := len(s.tokens)
-		if x.again {
-			e.pass.in.add(row{s: s, at: at - 1, id: s.tokens[at-1], length: e.lengthFor(s, at-1), branch: x}, true)
+		if next%graph.BlockRows != 0 {
+			in.mirror(first, x.blocks[0])
 		}
-		for i, id := range x.guesses {
-			e.pass.in.add(row{s: s, at: at + i, id: id, length: e.lengthFor(s, at+i), branch: x}, true)
+		for i, shared := range p.rowsOf(k + 1) {
+			if i < x.shared {
+				in.mirror(first+shared, x.blocks[(next+i)/graph.BlockRows-x.from])
+				continue
+			}
+			in.add(row{s: s, at: next + i, id: x.guesses[i], length: e.lengthFor(s, next+i), branch: x}, true)
 		}
 	}
 }
 
-// A path is a guess that the choice may follow, with the logits behind each of its tokens.
-type path struct {
-	guesses []int
-	logits  []float32
-	branch  *branch
+// rowsOf returns which rows of a part the guesses of a path are: row 0 is the one before all guesses.
+func (p *part) rowsOf(number int) []int {
+	rows := make([]int, len(p.path(number)))
+	shared, begin := 0, 1
+	if number > 0 {
+		x := &p.branches[number-1]
+		shared = copy(rows[:x.shared], p.rowsOf(x.parent))
+		begin += len(p.guesses)
+		for k := range number - 1 {
+			begin += p.branches[k].rows()
+		}
+	}
+	for i := shared; i < len(rows); i++ {
+		rows[i] = begin + i - shared
+	}
+	return rows
 }
 
-// paths returns those of a part, the first guess in front, of whose logits the first are those behind the sequence.
-func (p *part) paths(logits []float32, vocabulary int) []path {
-	list := make([]path, 1, 1+len(p.branches))
-	n := (1 + len(p.guesses)) * vocabulary
-	list[0] = path{p.guesses, logits[vocabulary:n], nil}
+// A path is a guess that the choice may follow, with the rows of its tokens in the part.
+type path struct {
+	guesses, rows []int
+	branch        *branch
+}
+
+// paths returns those of a part, the first guess in front.
+func (p *part) paths() []path {
+	list := []path{{p.guesses, p.rowsOf(0), nil}}
 	for k := range p.branches {
-		x := &p.branches[k]
-		rows := logits[n:][:x.rows()*vocabulary]
-		n += len(rows)
-		list = append(list, path{x.guesses, rows[(x.rows()-len(x.guesses))*vocabulary:], x})
+		list = append(list, path{p.branches[k].guesses, p.rowsOf(k + 1), &p.branches[k]})
 	}
 	return list
 }
 
 // logitRows is how many rows of logits a part has.
-func (p *part) logitRows() int {
-	n := 1 + len(p.guesses)
-	for k := range p.branches {
-		n += p.branches[k].rows()
-	}
-	return n
-}
+func (p *part) logitRows() int { return 1 + p.guessed() }
 
 // follow keeps the paths whose token i is id.
 func follow(list []path, i, id int) []path {
@@ -294,20 +355,28 @@ func (s *sequence) grow(x *branch) {
 	s.drafted = min(s.drafted, x.from*graph.BlockRows)
 }
 
-// guessed is how many tokens are guessed.
+// guessed is how many tokens are guessed, those that branches share once.
 func (p *part) guessed() int {
 	n := len(p.guesses)
 	for k := range p.branches {
-		n += len(p.branches[k].guesses)
+		n += p.branches[k].rows()
 	}
 	return n
 }
 
-// tryLuck tells whether a branch was right where the first guess was wrong.
-func (s *sequence) tryLuck(right bool) {
-	x := 0.0
-	if right {
-		x = 1
+// tryLuck tells what became of the branches that part from the first guess at number i of it, where that is wrong:
+// right says that one of them goes on.
+func (s *sequence) tryLuck(p *part, i int, right bool) {
+	for k := range p.branches {
+		if x := &p.branches[k]; x.shared != i || x.parent != 0 {
+			continue
+		}
+		luck := &s.luck[min(i, 1)]
+		to := 0.0
+		if right {
+			to = 1
+		}
+		*luck += heed * (to - *luck)
+		return
 	}
-	s.luck += heed * (x - s.luck)
 }

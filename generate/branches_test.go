@@ -90,6 +90,13 @@ func TestBranches(t *testing.T) {
 				}
 			}
 			group.Wait()
+			// No row is there twice: each is a token of a prompt, one that was written, or a guess that was wrong.
+			if more := e.Stats().Rows - plain.Stats().Rows; c.o.Sequences < 2 && more != e.Stats().Guessed-e.Stats().Accepted {
+				t.Errorf("%s, %v: %d rows more, and %d of %d guesses were right", c.name, kv, more, e.Stats().Accepted, e.Stats().Guessed)
+			}
+			if flat, inner := e.Grown(t.Context()); !testing.Short() && c.o.Branches == 8 && (flat == 0 || inner == 0) {
+				t.Errorf("%s, %v: %d branches from the first guess were right, and %d from a later one", c.name, kv, flat, inner)
+			}
 		}
 		if one, two, eight := passes["one"], passes["two"], passes["eight"]; eight == 0 || !testing.Short() && !(two < one && eight < two) {
 			t.Errorf("%d passes with one guess, %d with two, %d with eight", one, two, eight)
@@ -157,6 +164,39 @@ func TestBranchesPlanned(t *testing.T) {
 		var wrong *generate.RequestError
 		if _, err := generate.New(t.Context(), tinyModel(t), generate.Options{Branches: n}); !errors.As(err, &wrong) || wrong.Field != "Branches" {
 			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
+// TestTree: guesses that begin alike have their common tokens in the same rows, and none has rows of its own that is
+// the beginning of another, or goes on where another ends.
+func TestTree(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		text    []int
+		hope    float64
+		luck    [2]float64
+		guesses int
+		rows    int
+		want    generate.Tree
+	}{
+		{"from the first guess", []int{1, 2, 5, 6, 1, 2, 3, 4, 1, 2}, 0.7, [2]float64{0.3, 0.3}, 4, 32,
+			generate.Tree{Guesses: [][]int{{3, 4, 1}, {5, 6, 1}}, Rows: [][]int{{1, 2, 3}, {4, 5, 6}}}},
+		{"from inside", []int{1, 2, 3, 5, 8, 1, 2, 3, 4, 9, 1, 2}, 0.7, [2]float64{0.3, 0.3}, 4, 32,
+			generate.Tree{Guesses: [][]int{{3, 4, 9}, {3, 5, 8}}, Rows: [][]int{{1, 2, 3}, {1, 4, 5}}}},
+		{"from inside a branch", []int{1, 2, 7, 8, 6, 1, 2, 7, 5, 8, 1, 2, 3, 4, 9, 1, 2}, 0.7, [2]float64{0.3, 0.3}, 4, 32,
+			generate.Tree{Guesses: [][]int{{3, 4, 9}, {7, 5, 8}, {7, 8, 6}}, Rows: [][]int{{1, 2, 3}, {4, 5, 6}, {4, 7, 8}}}},
+		{"twice the same", []int{1, 2, 3, 4, 9, 1, 2, 3, 4, 9, 1, 2}, 0.7, [2]float64{0.3, 0.3}, 4, 32,
+			generate.Tree{Guesses: [][]int{{3, 4, 9}}, Rows: [][]int{{1, 2, 3}}}},
+		{"where it is likelier", []int{1, 2, 7, 7, 7, 1, 2, 3, 5, 8, 1, 2, 3, 4, 9, 1, 2}, 0.9, [2]float64{0.1, 0.5}, 2, 32,
+			generate.Tree{Guesses: [][]int{{3, 4, 9}, {3, 5, 8}}, Rows: [][]int{{1, 2, 3}, {1, 4, 5}}}},
+		{"not where one ends", []int{7, 7, 7, 7, 7, 8, 3, 7, 7, 7, 7, 7}, 0.7, [2]float64{0.3, 0.3}, 4, 32,
+			generate.Tree{Guesses: [][]int{{7}, {8, 3, 7}}, Rows: [][]int{{1}, {2, 3, 4}}}},
+		{"as room allows", []int{1, 2, 3, 5, 8, 1, 2, 3, 4, 9, 1, 2}, 0.7, [2]float64{0.3, 0.3}, 4, 5,
+			generate.Tree{Guesses: [][]int{{3, 4, 9}, {3, 5}}, Rows: [][]int{{1, 2, 3}, {1, 4}}}},
+	} {
+		if got := generate.TreeOf(c.text, c.hope, c.luck, c.guesses, 3, c.rows); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

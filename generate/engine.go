@@ -86,7 +86,8 @@ type Engine struct {
 	remote Remote
 	landed chan *pass
 	model  *models.Model
-	// whole is the model with the caches of all modules in one order, where those with a window have another.
+	// whole is the model with the caches of all modules in one order, where those with a window have another, and without
+	// what only guesses need.
 	whole   *models.Model
 	opts    Options
 	context int
@@ -259,6 +260,8 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	if size := model.Window(); size > 0 && size < n.context {
 		blocks.windows = newWindows(size, n.rows, opts.Sequences, perSequence)
 		step.WindowBlocks = len(blocks.windows.of)
+	}
+	if step.Mirrors = opts.mirrors(); step.Mirrors+step.WindowBlocks > 0 {
 		if steps, err = model.Steps(step); err != nil {
 			return nil, err
 		}
@@ -273,7 +276,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 	}
 	e.pass.in = stepInputs{
 		width: perSequence, sourceWidth: graph.Blocks(source), adapted: len(model.Adapters()) > 0, keyless: !keys, recurrent: recurrent,
-		windowed: blocks.windows != nil,
+		windowed: blocks.windows != nil, mirrors: step.Mirrors,
 	}
 	if recurrent {
 		e.blocks.states = newStates(states)

@@ -1,6 +1,8 @@
 package generate
 
 import (
+	"slices"
+
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -21,8 +23,9 @@ type row struct {
 
 // stepInputs are the inputs of passes that write: an engine's, or a draft's, which has fewer.
 type stepInputs struct {
-	// width is how many blocks a sequence has, sourceWidth how many a source has; 0 for none.
-	width, sourceWidth int
+	// width is how many blocks a sequence has, sourceWidth how many a source has, and mirrors how many further blocks a
+	// row may be written to; 0 for none.
+	width, sourceWidth, mirrors int
 	// adapted and lengthened say that rows have an adapter, and a length.
 	adapted, lengthened bool
 	// keyless says that no keys and values are kept, recurrent that states are.
@@ -30,8 +33,8 @@ type stepInputs struct {
 	// windowed says that there are caches with tables of their own for windows.
 	windowed bool
 
-	tokens, positions, tables, windows, places, wanted, adapters, lengths, sourceAt, sourceTables []int64
-	rows                                                                                          int
+	tokens, positions, tables, windows, mirrored, places, wanted, adapters, lengths, sourceAt, sourceTables []int64
+	rows                                                                                                    int
 }
 
 // begin makes room for as many rows as a pass has that is to have so many, and forgets what was there.
@@ -41,7 +44,7 @@ func (in *stepInputs) begin(rows int) {
 	in.tokens, in.positions, in.tables = resized(in.tokens, n), resized(in.positions, n), resized(in.tables, n*in.width)
 	in.adapters, in.lengths, in.sourceAt = resized(in.adapters, n), resized(in.lengths, n), resized(in.sourceAt, n)
 	in.sourceTables = resized(in.sourceTables, n*in.sourceWidth)
-	in.places = resized(in.places, 2*n)
+	in.places, in.mirrored = resized(in.places, 2*n), resized(in.mirrored, n*in.mirrors)
 	if in.windowed {
 		in.windows = resized(in.windows, n*in.width)
 	}
@@ -59,6 +62,9 @@ func (in *stepInputs) add(r row, wanted bool) {
 			in.tables[i*in.width+x.from+k] = int64(block)
 		}
 	}
+	for k := range in.mirrors {
+		in.mirrored[i*in.mirrors+k] = in.own(i)
+	}
 	if in.windowed {
 		putTable(in.windows[i*in.width:][:in.width], r.s.windowFrom, r.s.window)
 	}
@@ -69,6 +75,17 @@ func (in *stepInputs) add(r row, wanted bool) {
 	if wanted {
 		in.wanted = append(in.wanted, int64(i))
 	}
+}
+
+// own is the block that a row lies in.
+func (in *stepInputs) own(row int) int64 {
+	return in.tables[row*in.width+int(in.positions[row])/graph.BlockRows]
+}
+
+// mirror has a row written to a further block, at the same place in it.
+func (in *stepInputs) mirror(row, block int) {
+	of := in.mirrored[row*in.mirrors:][:in.mirrors]
+	of[slices.Index(of, in.own(row))] = int64(block) // there are as many as branches
 }
 
 // putTable writes the blocks of a table, which are those from one on.
@@ -86,6 +103,7 @@ func (in *stepInputs) values() runtime.Values {
 		in.tokens[i], in.positions[i], in.adapters[i], in.lengths[i], in.sourceAt[i] = 0, -1, 0, 0, -1
 		in.places[2*i], in.places[2*i+1] = graph.StateAbsent, graph.StateNone
 		clear(in.tables[i*in.width:][:in.width])
+		clear(in.mirrored[i*in.mirrors:][:in.mirrors])
 		if in.windowed {
 			clear(in.windows[i*in.width:][:in.width])
 		}
@@ -100,6 +118,9 @@ func (in *stepInputs) values() runtime.Values {
 	}
 	if !in.keyless {
 		values[models.StepBlocks] = tensor.Of(in.tables, n, in.width)
+	}
+	if in.mirrors > 0 {
+		values[models.StepMirrors] = tensor.Of(in.mirrored, n, in.mirrors)
 	}
 	if in.windowed {
 		values[models.StepWindowBlocks] = tensor.Of(in.windows, n, in.width)
@@ -125,6 +146,9 @@ func (in *stepInputs) shapes(rows, wanted int) map[string]tensor.Shape {
 	shapes := map[string]tensor.Shape{models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepWanted: {wanted}}
 	if !in.keyless {
 		shapes[models.StepBlocks] = tensor.Shape{rows, in.width}
+	}
+	if in.mirrors > 0 {
+		shapes[models.StepMirrors] = tensor.Shape{rows, in.mirrors}
 	}
 	if in.windowed {
 		shapes[models.StepWindowBlocks] = tensor.Shape{rows, in.width}

@@ -265,13 +265,13 @@ func (e *Engine) fill(p *pass, rows int) (in, out runtime.Values) {
 	p.in.begin(rows)
 	for k := range p.parts {
 		part := &p.parts[k]
-		s := part.s
+		s, first := part.s, p.in.rows
 		for i := range part.rows + len(part.guesses) {
 			at := s.cached + i
 			from, to := part.place(i)
 			p.in.add(row{s: s, at: at, id: part.token(i), length: e.lengthFor(s, at), from: from, to: to}, i >= part.rows-1 && part.chooses())
 		}
-		e.addBranches(part)
+		e.addBranches(part, first)
 	}
 	in = p.in.values()
 	m := len(p.in.wanted)
@@ -337,7 +337,7 @@ func (e *Engine) follow(p *part, logits []float32) int {
 	var err error
 	s.cached += p.rows
 	s.tell()
-	paths, row := p.paths(logits, e.vocabulary), logits[:e.vocabulary]
+	paths, row := p.paths(), logits[:e.vocabulary]
 	var taken *branch
 	for i := 0; ; i++ {
 		var t Token
@@ -366,19 +366,20 @@ func (e *Engine) follow(p *part, logits []float32) int {
 		if paths[0].branch == nil && i < len(p.guesses) {
 			s.learn(t.ID == p.guesses[i])
 		}
-		lost := i == 0 && len(p.branches) > 0 && t.ID != p.guesses[0]
+		lost := paths[0].branch == nil && i < len(p.guesses) && t.ID != p.guesses[i]
 		if paths = follow(paths, i, t.ID); lost {
-			s.tryLuck(len(paths) > 0)
+			s.tryLuck(p, i, len(paths) > 0)
 		}
 		if len(paths) == 0 {
 			break
 		}
-		row, taken = paths[0].logits[i*e.vocabulary:][:e.vocabulary], paths[0].branch
+		row, taken = logits[paths[0].rows[i]*e.vocabulary:][:e.vocabulary], paths[0].branch
 		right++
 		s.cached++
 	}
 	if taken != nil {
 		s.grow(taken)
+		e.branching.grown[taken.inner()]++
 	}
 	e.blocks.register(s)
 	e.settle(p, right)

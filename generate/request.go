@@ -140,8 +140,8 @@ type sequence struct {
 	// history finds guesses, and hope is how often they were right lately.
 	history history
 	hope    float64
-	// luck is how often a branch was right lately where the first guess was wrong.
-	luck float64
+	// luck is how often branches were right lately where the first guess was wrong: its first token, or one behind that.
+	luck [2]float64
 	// drafter chooses for the draft, and drafted is how many tokens that has seen.
 	drafter *sampler
 	drafted int
@@ -187,7 +187,7 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens: append(make([]int, 0, most), r.Prompt...), since: r.Priority.Since(e.now()),
-		sampler: newSampler(r, e.vocabulary), hope: hope, luck: luck, state: noState, marked: noState,
+		sampler: newSampler(r, e.vocabulary), hope: hope, luck: [2]float64{luck, luck}, state: noState, marked: noState,
 	}
 	s.sampler.most = most
 	if e.draft != nil {

@@ -45,7 +45,9 @@ var attendOps = []OpDef{
 	// with a NaN or an infinity has NaN as its scale and nothing else. In[5], int64 [N], is the position of each row in
 	// its sequence. In[6], int64 [N B], names the blocks that hold the row's sequence: position p lies in place block[p
 	// ÷ BlockRows] × BlockRows + p mod BlockRows of the caches. In[7], sinks [H], and In[8], a bias [H L] of float32,
-	// may be absent.
+	// may be absent. So may In[9], int64 [N M]: blocks that a row's key and value are
+	// written to besides, at the place that its position has in a block; one that is the row's own says nothing. They
+	// are of sequences that have the row in common. No two rows write to one place by way of them.
 	//
 	// First every row's key and value are written to their place, then every row attends: softmax over the positions 0
 	// … p of q·k × "scale", tanh-bounded by "softcap" where that is not 0, plus the bias of the distance from p, the
@@ -95,7 +97,7 @@ func (g *Graph) HasCaches() bool {
 func CacheElements(d tensor.DType, width int) int { return width - CacheWidth(d, 0) }
 
 func attendShape(in []Spec, a Attrs) ([]Spec, error) {
-	if len(in) < 7 || len(in) > 9 {
+	if len(in) < 7 || len(in) > 10 {
 		return nil, fmt.Errorf("%d operands", len(in))
 	}
 	q, k, v, keys, values := in[0], in[1], in[2], in[3], in[4]
@@ -131,6 +133,8 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 	case given(in, 8) && (in[8].DType != tensor.Float32 || len(in[8].Shape) != 2 || in[8].Shape[0] != heads ||
 		in[8].Shape[1] == 0):
 		return nil, fmt.Errorf("a bias %v %v of %d heads", in[8].DType, in[8].Shape, heads)
+	case given(in, 9) && (in[9].DType != tensor.Int64 || len(in[9].Shape) != 2 || in[9].Shape[0] != n || !given(in, 1)):
+		return nil, fmt.Errorf("further blocks %v %v of %d rows", in[9].DType, in[9].Shape, n)
 	case a.Int("window") < 0 || a.Int("chunk") < 0 || a.Float("softcap") < 0:
 		return nil, fmt.Errorf("a window of %d, chunks of %d, scores bounded by %v", a.Int("window"), a.Int("chunk"),
 			a.Float("softcap"))

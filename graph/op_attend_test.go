@@ -54,6 +54,7 @@ func TestWrites(t *testing.T) {
 func TestAttendRefusesWhatDoesNotFit(t *testing.T) {
 	emit := func(change func(g *Graph, in []Operand, a Attrs)) error {
 		g, in := attending(3)
+		in = append(in, Absent, g.Whole(g.AddInput("also", tensor.Int64, tensor.Shape{3, 2})))
 		a := Attrs{"scale": 1.0}
 		change(g, in, a)
 		_, err := g.Emit(Standard(), Op{Kind: "attend", In: in, Attrs: a})
@@ -76,6 +77,12 @@ func TestAttendRefusesWhatDoesNotFit(t *testing.T) {
 		"keys without values":      func(_ *Graph, in []Operand, _ Attrs) { in[2] = Absent },
 		"queries of another width": func(_ *Graph, in []Operand, _ Attrs) {
 			in[0].Layout, in[1], in[2] = tensor.Contiguous(3, 4, 7), Absent, Absent
+		},
+		"further blocks of other rows": func(_ *Graph, in []Operand, _ Attrs) {
+			in[9].Layout = tensor.Contiguous(2, 2)
+		},
+		"further blocks of what is not written": func(_ *Graph, in []Operand, _ Attrs) {
+			in[1], in[2] = Absent, Absent
 		},
 		"a negative window": func(_ *Graph, _ []Operand, a Attrs) { a["window"] = -1 },
 		"a negative cap":    func(_ *Graph, _ []Operand, a Attrs) { a["softcap"] = -1.0 },

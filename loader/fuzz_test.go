@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -30,6 +31,14 @@ func addFromDir(f *testing.F, dir string, endings ...string) {
 	}
 }
 
+// addFound adds what was found before.
+func addFound(f *testing.F, target string) {
+	f.Helper()
+	for _, seed := range fixtures.Seeds("testdata/fuzz.tar.bz2", target) {
+		f.Add([]byte(seed))
+	}
+}
+
 // fuzzLimits let a bomb go off early.
 var fuzzLimits = Limits{MemoryBytes: 4 << 20}
 
@@ -37,7 +46,8 @@ var fuzzLimits = Limits{MemoryBytes: 4 << 20}
 // opens can be read.
 func FuzzOpen(f *testing.F) {
 	addFromDir(f, validFolder(), ".pt", ".pt2", ".safetensors", ".bin", ".json", ".gguf")
-	addFromDir(f, hostileFolder, ".pt", ".pt2", ".pkl", ".tar", ".safetensors", ".bin", ".json", ".gguf", ".h5", ".npy", ".onnx")
+	addFromDir(f, hostileFolder(), ".pt", ".pt2", ".pkl", ".tar", ".safetensors", ".bin", ".json", ".gguf", ".h5", ".npy", ".onnx")
+	addFound(f, "FuzzOpen")
 	path := filepath.Join(f.TempDir(), "file.pt")
 	f.Fuzz(func(t *testing.T, file []byte) {
 		if err := os.WriteFile(path, file, 0o600); err != nil {
@@ -66,7 +76,7 @@ func FuzzOpen(f *testing.F) {
 
 // FuzzLegacy is FuzzOpen for legacy files, without the file.
 func FuzzLegacy(f *testing.F) {
-	for _, dir := range []string{validFolder(), hostileFolder} {
+	for _, dir := range []string{validFolder(), hostileFolder()} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*legacy_*"))
 		if err != nil {
 			f.Fatal(err)
@@ -77,6 +87,7 @@ func FuzzLegacy(f *testing.F) {
 			}
 		}
 	}
+	addFound(f, "FuzzLegacy")
 	f.Fuzz(func(t *testing.T, file []byte) {
 		open := func(keepGoing bool) (*Checkpoint, *opener, error) {
 			o := newOpener(t.Context(), "file", Options{Limits: fuzzLimits})

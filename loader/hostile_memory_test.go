@@ -209,7 +209,7 @@ func TestHostileGenerated(t *testing.T) {
 func TestHostileCost(t *testing.T) {
 	var paths []string
 	for name := range hostileRows(t) {
-		paths = append(paths, filepath.Join(hostileFolder, name))
+		paths = append(paths, filepath.Join(hostileFolder(), name))
 	}
 	checkCost(t, paths...)
 }

@@ -11,9 +11,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/optimem/optimem/internal/fixtures"
 )
 
-const hostileFolder = "testdata/hostile"
+func hostileFolder() string { return fixtures.Folder("testdata/hostile/files.tar.bz2") }
 
 // A hostileRow says what must be answered to a file; testdata/hostile/README.md explains the fields.
 type hostileRow struct {
@@ -23,7 +25,7 @@ type hostileRow struct {
 
 func hostileRows(t testing.TB) map[string]hostileRow {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(hostileFolder, "expected.json"))
+	text, err := os.ReadFile(filepath.Join(hostileFolder(), "expected.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,7 @@ func TestHostile(t *testing.T) {
 	}
 	for name, want := range rows {
 		t.Run(name, func(t *testing.T) {
-			err := refused(t, filepath.Join(hostileFolder, name))
+			err := refused(t, filepath.Join(hostileFolder(), name))
 			if want.Class == "missing" {
 				if !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("got %v; want a file that does not exist", err)
@@ -120,13 +122,13 @@ func TestHostileListing(t *testing.T) {
 		}
 		checks[check] = name
 	}
-	entries, err := os.ReadDir(hostileFolder)
+	entries, err := os.ReadDir(hostileFolder())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
 		name := e.Name()
-		if name == "README.md" || name == "expected.json" || strings.HasSuffix(name, ".py") || name == "__pycache__" {
+		if name == "expected.json" {
 			continue
 		}
 		if !listed[name] {

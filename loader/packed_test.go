@@ -93,7 +93,7 @@ func TestPacked(t *testing.T) {
 
 // TestPackedScan: what is wrong within a packed file is found as it is in the file itself.
 func TestPackedScan(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(hostileFolder, "*.pt"))
+	paths, err := filepath.Glob(filepath.Join(hostileFolder(), "*.pt"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -119,7 +120,7 @@ func TestOneStorageSeenAsTwoDTypes(t *testing.T) {
 
 // A view of a legacy storage lies inside it, by whatever sums of its bounds.
 func TestLegacyViewsOfAnySize(t *testing.T) {
-	file, err := os.ReadFile("testdata/hostile/legacy_view_beyond.pt")
+	file, err := os.ReadFile(filepath.Join(hostileFolder(), "legacy_view_beyond.pt"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -331,6 +331,7 @@ func FuzzSafetensors(f *testing.F) {
 			f.Add(c.file)
 		}
 	}
+	addFound(f, "FuzzSafetensors")
 	f.Fuzz(func(t *testing.T, file []byte) {
 		ckpt, err := readSafetensors(t, file, Options{Limits: Limits{MemoryBytes: 4 << 20}})
 		if err != nil {

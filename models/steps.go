@@ -29,6 +29,8 @@ type StepOptions struct {
 	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, a half float, which
 	// rounds them, or [tensor.Int8], which rounds each head's row to 255 steps.
 	DType tensor.DType
+	// Mirrors is how many further blocks a row may be written to ([StepMirrors]), in the caches that Blocks is of.
+	Mirrors int
 	// Source is how many positions a source has at most, of a model that reads one ([Model.Source]); 0 is all that it
 	// may. SourceBlocks is how many blocks there are for the sources of all sequences together; 0 is those of one.
 	Source, SourceBlocks int
@@ -48,6 +50,10 @@ const (
 	// which there are the last [Model.Window] positions of a row, itself included. The others may hold anything, so that
 	// a sequence needs no more than what its next rows see.
 	StepWindowBlocks = "window_blocks"
+	// StepMirrors are, where [StepOptions.Mirrors] is not 0, blocks that a row's keys and values are written to besides
+	// that which [StepBlocks] says: int64 [rows, mirrors]. One that is the row's own block says nothing. So sequences
+	// that have a row in common, such as guesses of what follows, have it computed once.
+	StepMirrors = "mirrors"
 	// StepStates say, of a model that keeps states, where each row finds that of its sequence, and where it leaves what
 	// became of it: int64 [rows, 2], the operand "states" of the ops that keep them ([graph.StateNone] and what follows
 	// there).
@@ -132,6 +138,10 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 		return nil, fmt.Errorf("caches of %d blocks for windows: 1 to %d are possible", o.WindowBlocks, maxBlocks)
 	case o.WindowBlocks > 0 && m.window == 0:
 		return nil, fmt.Errorf("caches for windows, and the model has none")
+	case o.Mirrors < 0 || o.Mirrors > maxMirrors:
+		return nil, fmt.Errorf("%d further blocks of a row: 0 to %d are possible", o.Mirrors, maxMirrors)
+	case o.Mirrors > 0 && (m.keyless || m.recurrent || o.WindowBlocks > 0):
+		return nil, fmt.Errorf("further blocks of a row in a model with states or with caches for windows")
 	case o.States > maxBlocks:
 		return nil, fmt.Errorf("caches of %d states: 1 to %d are possible", o.States, maxBlocks)
 	case o.DType != tensor.Float32 && o.DType != tensor.Int8 && !o.DType.IsHalf():
@@ -140,8 +150,11 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 	return m.step(o), nil
 }
 
-// maxBlocks bounds the blocks of caches.
-const maxBlocks = 1 << 24
+// maxBlocks bounds the blocks of caches, maxMirrors those that a row is written to besides its own.
+const (
+	maxBlocks  = 1 << 24
+	maxMirrors = 64
+)
 
 // A stepSource is what the graphs of a model's steps are made of.
 type stepSource struct {
@@ -175,6 +188,11 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	if o.WindowBlocks > 0 {
 		tables.Name = StepWindowBlocks
 		s.inputs = append(s.inputs, tables)
+	}
+	if o.Mirrors > 0 {
+		mirrors := port(StepMirrors, "rows", "mirrors")
+		mirrors.Shape[1] = o.Mirrors
+		s.inputs = append(s.inputs, mirrors)
 	}
 	if m.recurrent {
 		places := port(StepStates, "rows", "places")
@@ -219,7 +237,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 		}
 		step := &stepRecorder{
 			recorder: r, options: o, positions: input(StepPositions), blocks: input(StepBlocks), states: input(StepStates),
-			wanted: input(StepWanted), windowBlocks: input(StepWindowBlocks), window: m.window,
+			wanted: input(StepWanted), windowBlocks: input(StepWindowBlocks), mirrors: input(StepMirrors), window: m.window,
 		}
 		a := from.arch
 		if len(m.adapters) > 0 {
@@ -256,7 +274,9 @@ type stepRecorder struct {
 	positions, blocks, states, wanted layers.Tensor
 	// windowBlocks are the tables of modules that see no more than window positions, nil where they have those of others.
 	windowBlocks layers.Tensor
-	window       int
+	// mirrors are the further blocks of rows, nil for none.
+	mirrors layers.Tensor
+	window  int
 	// none says of each row whether it is no token, once something asked.
 	none layers.Tensor
 	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
@@ -385,12 +405,16 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 	}
 	r.written[path] = caches
 	in = append(append(in, caches...), r.Read(r.positions.(*cells.Ref)), r.Read(tables.(*cells.Ref)))
-	return r.attend(in, a)
+	mirrors := r.mirrors
+	if k == nil { // nothing is written
+		mirrors = nil
+	}
+	return r.attend(in, mirrors, a)
 }
 
 // attend adds the operands that an attention may have, and emits it.
-func (r *stepRecorder) attend(in []graph.Operand, a layers.Attention) (layers.Tensor, error) {
-	for i, x := range []layers.Tensor{a.Sinks, a.Bias} {
+func (r *stepRecorder) attend(in []graph.Operand, mirrors layers.Tensor, a layers.Attention) (layers.Tensor, error) {
+	for i, x := range []layers.Tensor{a.Sinks, a.Bias, mirrors} {
 		if x == nil {
 			continue
 		}

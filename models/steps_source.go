@@ -147,5 +147,5 @@ func (r *stepRecorder) Recall(path string, q layers.Tensor, a layers.Attention) 
 	return r.attend([]graph.Operand{
 		r.Read(rows), graph.Absent, graph.Absent, r.cache(r.options, path, false, r.options.SourceBlocks, row),
 		r.cache(r.options, path, true, r.options.SourceBlocks, row), r.Read(r.sourceAt.(*cells.Ref)), r.Read(r.sourceBlocks.(*cells.Ref)),
-	}, a)
+	}, nil, a)
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/optimem/optimem/loader"
 )
@@ -18,6 +20,8 @@ type channels struct {
 	columns, rows map[string][]float32
 	// squares are the sums of squares of a layer's inputs as they were.
 	squares map[string][]float64
+	// alike has layers whose groups' scales are those of the least error of numbers that all weigh the same.
+	alike map[string]bool
 }
 
 // A turned is how a layer is scaled.
@@ -25,12 +29,13 @@ type turned struct {
 	columns, rows []float32
 	// squares are those of its inputs; weights are what a code's squared error counts for.
 	squares, weights []float64
+	alike            bool
 }
 
 // of returns how a layer is scaled, nil where it is not.
 func (x *channels) of(it *item) *turned {
 	name := it.weight.Name
-	t := &turned{columns: x.columns[name], rows: x.rows[name], squares: x.squares[name]}
+	t := &turned{columns: x.columns[name], rows: x.rows[name], squares: x.squares[name], alike: x.alike[name]}
 	if t.columns == nil && t.rows == nil {
 		return nil
 	}
@@ -43,9 +48,9 @@ func (x *channels) of(it *item) *turned {
 	return t
 }
 
-// weightsOf are those of some columns.
+// weightsOf are those of some columns, by which a group's scale is chosen.
 func (t *turned) weightsOf(first, n int64) []float64 {
-	if t == nil || t.weights == nil {
+	if t == nil || t.weights == nil || t.alike {
 		return nil
 	}
 	return t.weights[first:][:n]
@@ -156,38 +161,41 @@ func (f *Folder) findChannels(ctx context.Context) error {
 	if json.Unmarshal(f.config, &config) != nil || !slices.Contains(scaledTypes, config.ModelType) {
 		return fmt.Errorf("%w: channels of models of the type %.40q are not scaled: only of %s", loader.ErrUnsupported, config.ModelType, strings.Join(scaledTypes, ", "))
 	}
-	f.channels = channels{make(map[string][]float32), make(map[string][]float32), make(map[string][]float64)}
+	f.channels = channels{make(map[string][]float32), make(map[string][]float32), make(map[string][]float64), make(map[string]bool)}
 	list := f.scalings()
 	if len(list) == 0 {
 		return fmt.Errorf("%w: no channels to scale", loader.ErrUnsupported)
 	}
 	var inputs []string
+	widest := int64(0)
 	for _, x := range list {
+		widest = max(widest, x.layers[0].columns)
 		if !slices.Contains(inputs, x.input) {
 			inputs = append(inputs, x.input)
 		}
 	}
-	squares := make(map[string][]float64)
+	held := int64(goruntime.GOMAXPROCS(0)) * tryBytes(widest)
 	for len(inputs) > 0 {
-		sums, err := f.opts.Calibration.Sums(ctx, inputs, 0)
+		sums, err := f.opts.Calibration.Sums(ctx, inputs, held)
 		if err != nil {
 			return err
 		}
 		if len(sums) == 0 || len(sums) > len(inputs) {
 			return fmt.Errorf("%w: sums of %d inputs of %d", errInputs, len(sums), len(inputs))
 		}
-		for i, s := range sums {
-			n := int(math.Sqrt(float64(len(s))))
-			for k := range n {
-				squares[inputs[i]] = append(squares[inputs[i]], s[k*n+k])
+		for i := range sums {
+			n := int(math.Sqrt(float64(len(sums[i]))))
+			h := newHessian(sums[i][:n*n], n, false)
+			for k := range list {
+				if list[k].input == inputs[i] {
+					if err := f.scale(ctx, &list[k], h); err != nil {
+						return err
+					}
+				}
 			}
+			sums[i] = nil // what is found out of them is less
 		}
 		inputs = inputs[len(sums):]
-	}
-	for _, x := range list {
-		if err := f.scale(ctx, &x, squares[x.input]); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -196,37 +204,44 @@ const (
 	// powers are how many exponents are tried from 0 on, below 1.
 	powers = 20
 	// triedRows are how many rows of a layer a choice is judged by, spread over all.
-	triedRows = 128
+	triedRows = 32
 )
 
-// scale finds the scales of a layer's inputs: a power of how large these are, the one with the least error of what the
-// layers compute.
-func (f *Folder) scale(ctx context.Context, x *scaling, squares []float64) error {
-	if int64(len(squares)) != x.layers[0].columns {
-		return fmt.Errorf("%w: %d sums of squares for %d columns", errInputs, len(squares), x.layers[0].columns)
+// scale finds the scales of a layer's inputs: a power of how large these are, and whether numbers weigh the same where
+// a group's scale is chosen. The choice with the least error of what the layers compute wins. Inputs are not
+// independent, so that error is of all their products: where codes have a zero point, numbers of a group are off in the
+// same direction, and by the squares alone a choice that is worse than none at all may seem to be the best.
+func (f *Folder) scale(ctx context.Context, x *scaling, h *hessian) error {
+	if int64(h.n) != x.layers[0].columns {
+		return fmt.Errorf("%w: sums of %d inputs for %d columns", errInputs, h.n, x.layers[0].columns)
 	}
-	tries := make([]*turned, powers)
-	for p := range tries {
-		columns := channelScales(squares, float64(p)/powers)
+	var tries []*turned
+	for p := range powers {
+		columns := channelScales(h.squares, float64(p)/powers)
 		if columns == nil {
 			return errNotFinite
 		}
-		all := channels{columns: map[string][]float32{"": columns}, squares: map[string][]float64{"": squares}}
-		tries[p] = all.of(&item{})
+		for _, alike := range []bool{false, true} {
+			all := channels{columns: map[string][]float32{"": columns}, squares: map[string][]float64{"": h.squares}}
+			t := all.of(&item{})
+			t.alike = alike
+			tries = append(tries, t)
+		}
 	}
-	lost := make([]float64, powers)
+	lost := make([]float64, len(tries))
 	for _, it := range x.layers {
-		if err := f.try(ctx, it, tries, lost); err != nil {
+		if err := f.try(ctx, it, h, tries, lost); err != nil {
 			return fmt.Errorf("%s: %w", it.weight.Name, err)
 		}
 	}
-	best := tries[slices.Index(lost, slices.Min(lost))].columns
+	best := tries[slices.Index(lost, slices.Min(lost))]
 	for _, it := range x.layers {
-		f.channels.columns[it.weight.Name], f.channels.squares[it.weight.Name] = best, squares
+		name := it.weight.Name
+		f.channels.columns[name], f.channels.squares[name], f.channels.alike[name] = best.columns, h.squares, best.alike
 	}
-	f.channels.rows[x.maker.weight.Name] = best
+	f.channels.rows[x.maker.weight.Name] = best.columns
 	if x.bias != "" {
-		f.channels.rows[x.bias] = best
+		f.channels.rows[x.bias] = best.columns
 	}
 	return nil
 }
@@ -252,31 +267,76 @@ func channelScales(squares []float64, power float64) []float32 {
 	return scales
 }
 
-// try adds to each choice the squared error of what rows of a layer compute with it, rows that are spread over all.
-func (f *Folder) try(ctx context.Context, it *item, tries []*turned, lost []float64) error {
-	span, rowBytes := it.weight.Span(), it.columns*int64(it.weight.DType.Size())
-	k := integers{f.opts.Scheme.bits(), it.weight.DType}
-	size := it.columns / f.opts.Scheme.groups(it.columns)
-	raw, numbers := make([]byte, rowBytes), make([]float32, it.columns)
+// tryBytes is what a worker takes to try all choices for a row.
+func tryBytes(columns int64) int64 { return columns * (2*powers*8 + 4 + 4) }
+
+// try adds to each choice the squared error of what a layer computes with it, by some of its rows.
+func (f *Folder) try(ctx context.Context, it *item, h *hessian, tries []*turned, lost []float64) error {
 	n := min(it.rows, triedRows)
-	for i := range n {
-		row := i * it.rows / n
-		if err := span.ReadAt(ctx, raw, row*rowBytes); err != nil {
-			return err
+	sums, bad := make([][]float64, n), make([]error, n)
+	var rooms sync.Pool
+	err := shareOut(ctx, int(n), func(i int) {
+		room, _ := rooms.Get().(*tryRoom)
+		if room == nil {
+			room = newTryRoom(it, len(tries))
 		}
-		for p, t := range tries {
-			decode(numbers, raw, it.weight.DType)
-			if all := t.turn(numbers, 0); all-all != 0 {
-				return &notFinite{name: it.weight.Name, row: row, value: float32(all)}
-			}
-			for first := int64(0); first < it.columns; first += size {
-				group := numbers[first:][:size]
-				s, z := k.fit(group, t.weightsOf(first, size), f.opts.Scheme.Minimum)
-				lost[p] += t.lost(k, group, s, z, first)
+		defer rooms.Put(room)
+		sums[i], bad[i] = make([]float64, len(tries)), f.tryRow(ctx, it, int64(i)*it.rows/n, tries, room)
+		h.weigh(room.off, sums[i])
+	})
+	for i := range bad {
+		if bad[i] != nil {
+			return bad[i]
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, row := range sums {
+		for p, sum := range row {
+			lost[p] += sum * float64(it.rows) / float64(n)
+		}
+	}
+	return nil
+}
+
+// A tryRoom is what a worker needs to try choices.
+type tryRoom struct {
+	raw     []byte
+	numbers []float32
+	off     [][]float64 // what a row's numbers are off by, for each choice
+}
+
+func newTryRoom(it *item, tries int) *tryRoom {
+	room := &tryRoom{raw: make([]byte, it.columns*int64(it.weight.DType.Size())), numbers: make([]float32, it.columns)}
+	for range tries {
+		room.off = append(room.off, make([]float64, it.columns))
+	}
+	return room
+}
+
+// tryRow finds what the numbers of a row are off by with each choice.
+func (f *Folder) tryRow(ctx context.Context, it *item, row int64, tries []*turned, room *tryRoom) error {
+	if err := it.weight.Span().ReadAt(ctx, room.raw, row*int64(len(room.raw))); err != nil {
+		return err
+	}
+	k := integers{f.opts.Scheme.bits(), it.weight.DType}
+	size, top := it.columns/f.opts.Scheme.groups(it.columns), float32(int(1)<<k.bits-1)
+	for p, t := range tries {
+		decode(room.numbers, room.raw, it.weight.DType)
+		if all := t.turn(room.numbers, 0); all-all != 0 {
+			return &notFinite{name: it.weight.Name, row: row, value: float32(all)}
+		}
+		for first := int64(0); first < it.columns; first += size {
+			group, off := room.numbers[first:][:size], room.off[p][first:][:size]
+			s, z := k.fit(group, t.weightsOf(first, size), f.opts.Scheme.Minimum)
+			for i, v := range group {
+				code := k.code(v, 1/s, z, top)
+				off[i] = (float64(v) - float64(rounded((code-z)*s, k.dtype))) / float64(t.columns[first+int64(i)])
 			}
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 // copyDivided writes a norm or a bias whose numbers are divided.

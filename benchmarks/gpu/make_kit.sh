@@ -16,8 +16,8 @@ go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/cuda.test" ./cuda
 go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/models.test" ./models
 gzip -n "$kit"/bin/*
 cp -R models/testdata/zoo "$kit/models/testdata/zoo"
-cp device/devicetest/testdata/*.json.gz "$kit/device/devicetest/testdata/"
-cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py,single_ops.py} benchmarks/peers/make_llama.py models/testdata/zoo_program.py benchmarks/gpu/MEASURE.md "$kit/"
+cp device/devicetest/testdata/*.zst "$kit/device/devicetest/testdata/"
+cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py,single_ops.py} benchmarks/peers/make_llama.py models/testdata/{zoo_archive,zoo_program}.py device/devicetest/testdata/calls.py benchmarks/gpu/MEASURE.md "$kit/"
 {
 	git rev-parse --short HEAD 2>/dev/null || echo "no commit"
 	git diff --quiet 2>/dev/null || echo "with changes"

@@ -22,10 +22,11 @@ import pathlib
 import struct
 import sys
 import warnings
-import zipfile
 
 import torch
 
+import calls
+import zoo_archive
 import zoo_program
 
 DTYPES = {d: getattr(torch, d) for d in (
@@ -146,10 +147,10 @@ def ops(args):
     for r in results(args.results):
         family, _, number = r["name"].split("/")
         if family not in families:
-            families[family] = json.loads(gzip.decompress((args.folder / f"{family}.json.gz").read_bytes()))
+            families[family] = calls.read(args.folder / f"{family}.zst")
         c = families[family][int(number)]
         try:
-            inputs = [raw(i["dtype"], base64.b64decode(i["data"])).to(args.device) for i in c["inputs"]]
+            inputs = [raw(i["dtype"], i["data"]).to(args.device) for i in c["inputs"]]
             op = overload(c["target"])
             given = {name: argument(a, inputs) for name, a in c["args"].items()}
             if any(a.name == "device" for a in op._schema.arguments):
@@ -396,8 +397,8 @@ def zoo(args):
             programs.clear()  # one at a time is in memory
             try:
                 family, model = name.split("/")
-                with zipfile.ZipFile(args.folder / f"{family}.zip") as z:
-                    ref, program = (json.loads(z.read(f"{model}.{form}.json")) for form in ("ref", "aten"))
+                archive = args.folder / f"{family}.zip"
+                ref, program = (json.loads(zoo_archive.one(archive, f"{model}.{form}.json")) for form in ("ref", "aten"))
                 programs[name] = (ref, Interpreter(program, args.device), {})
             except Exception as e:
                 programs[name] = None

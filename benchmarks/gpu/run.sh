@@ -5,7 +5,7 @@
 #	./run.sh --only kernels,models --out kernels.jsonl    # ops and models that stay, beside PyTorch: another eight minutes
 #	./run.sh --dry --library LIBCUDA    # small sizes on a simulated driver, PyTorch on the CPU
 #
-# It wants Linux, an NVIDIA driver, Python with PyTorch 2.11 or later, torchvision, transformers, accelerate and
+# It wants Linux, an NVIDIA driver, Python with PyTorch 2.11 or later, torchvision, transformers, accelerate, zstandard and
 # safetensors, some 14 GB of disk where TMPDIR says and as much memory; it needs no Go, no network and no rights. Each part
 # has a limit of its own, and what it had found is in the file when it is cut.
 set -uo pipefail

@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/optimem/optimem/cuda/sim"
+	"github.com/optimem/optimem/internal/fixtures"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what is printed into the scripts as what is expected")
@@ -49,7 +50,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *rewrite,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("FIXTURES", filepath.Clean(fixturesFolder()))
-			e.Setenv("HOSTILE", filepath.Join(files, "hostile"))
+			e.Setenv("HOSTILE", fixtures.Folder(filepath.Join(files, "hostile/files.tar.bz2")))
 			e.Setenv("DIGITS", filepath.Join(files, "../../examples/digits"))
 			e.Setenv("PICTURES", filepath.Join(files, "../../internal/preprocess/testdata"))
 			e.Setenv("CHAT", filepath.Join(files, "../../generate/testdata/chat"))

@@ -117,9 +117,9 @@ OM_DEVICE void attention(void *out, void *also, const void *q, const om_layout &
 
 // A column more for each thread costs it a register for each of its queries.
 #define ATTENTION(suffix, A, COLUMNS)                                                                                        \
-	OM_KERNEL(om_attention_##suffix, void *out, void *also, const void *q, om_layout q_batches, const void *k,                    \
-			  om_layout k_batches, const void *v, om_layout v_batches, const void *mask, om_layout mask_batches, int type,        \
-			  int mask_type, om_attention s, A scale) {                                                                   \
+	OM_KERNEL(om_attention_##suffix, void *out, void *also, const void *q, OM_GIVEN om_layout q_batches, const void *k,                    \
+			  OM_GIVEN om_layout k_batches, const void *v, OM_GIVEN om_layout v_batches, const void *mask, OM_GIVEN om_layout mask_batches, int type,        \
+			  int mask_type, OM_GIVEN om_attention s, A scale) {                                                                   \
 		__shared__ A q_tile[ROWS][DEPTH + 1];                                                                            \
 		__shared__ A k_tile[KEYS][DEPTH + 1];                                                                            \
 		__shared__ A v_tile[KEYS][COLUMNS];                                                                              \
@@ -179,8 +179,8 @@ OM_DEVICE void attention_weights(void *out, const void *q, const om_layout &q_ba
 }
 
 #define WEIGHTS(suffix, A)                                                                                                   \
-	OM_KERNEL(om_attention_weights_##suffix, void *out, const void *q, om_layout q_batches, const void *k, om_layout k_batches,     \
-			  const void *mask, om_layout mask_batches, int type, int mask_type, om_attention s, A scale) {                    \
+	OM_KERNEL(om_attention_weights_##suffix, void *out, const void *q, OM_GIVEN om_layout q_batches, const void *k, OM_GIVEN om_layout k_batches,     \
+			  const void *mask, OM_GIVEN om_layout mask_batches, int type, int mask_type, OM_GIVEN om_attention s, A scale) {                    \
 		attention_weights<A>(out, q, q_batches, k, k_batches, mask, mask_batches, type, mask_type, s, scale);               \
 	}
 WEIGHTS(f32, float)

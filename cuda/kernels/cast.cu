@@ -43,7 +43,7 @@ OM_DEVICE void store_integer(void *out, om_i64 i, int to, om_i64 x, bool is_u64)
 		om_store_i(out, i, to, to == OM_BOOL ? x != 0 : x);
 }
 
-OM_KERNEL(om_cast, void *out, int to, const void *in, int from, om_layout view, om_i64 n) {
+OM_KERNEL(om_cast, void *out, int to, const void *in, int from, OM_GIVEN om_layout view, om_i64 n) {
 	OM_EACH(i, n) {
 		om_i64 at = om_at(view, i);
 		if (from <= OM_BF16)

@@ -45,7 +45,7 @@ template <class F> OM_DEVICE void window(const geometry &g, om_i64 image, om_i64
 
 // An output a thread: for few channels, transposed convolutions, integers, and weights that are views.
 #define DIRECT(suffix, T, A)                                                                                                \
-	OM_KERNEL(om_conv_direct_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, om_i64 n, \
+	OM_KERNEL(om_conv_direct_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, OM_GIVEN geometry g, om_i64 n, \
 			  ENDING(T, A)) { \
 		om_i64 pixels = g.out[0] * g.out[1] * g.out[2], channels = g.groups * g.outputs;                                \
 		OM_EACH(i, n) {                                                                                                \
@@ -61,7 +61,7 @@ template <class F> OM_DEVICE void window(const geometry &g, om_i64 image, om_i64
 
 OM_REAL(DIRECT)
 
-OM_KERNEL(om_conv_direct_i, void *out, const void *x, const void *w, const void *bias, om_i64 bias_step, int type, geometry g,
+OM_KERNEL(om_conv_direct_i, void *out, const void *x, const void *w, const void *bias, om_i64 bias_step, int type, OM_GIVEN geometry g,
 		  om_i64 n) {
 	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], channels = g.groups * g.outputs;
 	OM_EACH(i, n) {
@@ -84,7 +84,7 @@ OM_KERNEL(om_conv_direct_i, void *out, const void *x, const void *w, const void 
 #define THREADS 16
 
 template <class T, class A>
-OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g, ENDING(T, A),
+OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g, ENDING_AS(const om_layout &, T, A),
 					 A (*a)[SIDE + 1], A (*b)[SIDE + 1]) {
 	int tx = threadIdx.x, ty = threadIdx.y, t = ty * THREADS + tx;
 	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], taps = g.kernel[0] * g.kernel[1] * g.kernel[2], k = g.inputs * taps;
@@ -157,7 +157,7 @@ OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_
 }
 
 #define TILED(suffix, T, A)                                                                                               \
-	OM_KERNEL(om_conv_tiled_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, \
+	OM_KERNEL(om_conv_tiled_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, OM_GIVEN geometry g, \
 			  ENDING(T, A)) { \
 		__shared__ A a[DEPTH][SIDE + 1];                                                                               \
 		__shared__ A b[DEPTH][SIDE + 1];                                                                               \

@@ -66,7 +66,8 @@ template <int LINES, int THREADS> struct windows {
 };
 
 // finish_four ends results of a channel, the first of which is element i.
-OM_DEVICE void finish_four(float *x, int count, om_i64 channel, om_i64 i, const float *bias, om_i64 bias_step, ENDING(float, float)) {
+OM_DEVICE void finish_four(float *x, int count, om_i64 channel, om_i64 i, const float *bias, om_i64 bias_step,
+						   ENDING_AS(const om_layout &, float, float)) {
 	float mean_of = 0, deviation = 1, scale = 1, shift = bias ? bias[channel * bias_step] : 0, after = 0;
 	if (mean) {
 		mean_of = mean[channel * steps.mean], deviation = sqrtf(var[channel * steps.var] + eps);
@@ -87,7 +88,7 @@ OM_DEVICE void finish_four(float *x, int count, om_i64 channel, om_i64 i, const 
 
 template <int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w, const float *bias, om_i64 bias_step, const geometry &g,
-						ENDING(float, float), om_i64 part, int fours) {
+						ENDING_AS(const om_layout &, float, float), om_i64 part, int fours) {
 	typedef tile<ROWS, COLS, TALL, WIDE> own;
 	__shared__ __align__(16) float space[own::FLOATS];
 	OM_DYNAMIC(tap, taps);
@@ -142,7 +143,7 @@ OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w
 
 #define CONVOLUTION(name, lines, columns, tall, wide, blocks)                                                                    \
 	BOUNDED_KERNEL((lines / tall * (columns / wide)), blocks, name, float *out, float *parts, const float *x, const float *w,   \
-				   const float *bias, om_i64 bias_step, geometry g, ENDING(float, float), om_i64 part, int fours) {             \
+				   const float *bias, om_i64 bias_step, OM_GIVEN geometry g, ENDING(float, float), om_i64 part, int fours) {             \
 		convolve<lines, columns, tall, wide>(out, parts, x, w, bias, bias_step, g, END, part, fours);                           \
 	}
 

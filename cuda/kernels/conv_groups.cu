@@ -10,7 +10,8 @@
 // Groups that have few output channels: each thread has a pixel of SOME channels of a group, so that what it reads of an
 // image serves them all. A block has pixels of one image and group: chunks of them one behind the other.
 template <class T, int SOME>
-OM_DEVICE void few(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g, ENDING(T, float), int chunks) {
+OM_DEVICE void few(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g,
+				   ENDING_AS(const om_layout &, T, float), int chunks) {
 	int pixels = (int)(g.out[0] * g.out[1] * g.out[2]), some = (int)((g.outputs + SOME - 1) / SOME);
 	int rest = blockIdx.x / chunks, p = (int)(blockIdx.x - (unsigned)rest * chunks) * blockDim.x + threadIdx.x;
 	if (p >= pixels)
@@ -62,7 +63,7 @@ OM_DEVICE void few(T *out, const T *x, const T *w, const T *bias, om_i64 bias_st
 }
 
 #define FEW(name, T, some)                                                                                                   \
-	OM_KERNEL(name, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, ENDING(T, float), int chunks) { \
+	OM_KERNEL(name, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, OM_GIVEN geometry g, ENDING(T, float), int chunks) { \
 		few<T, some>(out, x, w, bias, bias_step, g, END, chunks);                                                            \
 	}
 FEW(om_conv_few_f32_1, float, 1)
@@ -91,7 +92,8 @@ template <class T> OM_DEVICE void load_channels(float *to, const T *from) {
 // weights. Channels are a multiple of four, and four of them aligned.
 #define ROW 4
 template <class T>
-OM_DEVICE void each_channel(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g, ENDING(T, float),
+OM_DEVICE void each_channel(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g,
+							ENDING_AS(const om_layout &, T, float),
 							om_i64 n) {
 	int fours = (int)(g.groups / 4), wide = (int)((g.out[2] + ROW - 1) / ROW), high = (int)g.out[1], deep = (int)g.out[0];
 	OM_EACH(q, n) {
@@ -154,7 +156,7 @@ OM_DEVICE void each_channel(T *out, const T *x, const T *w, const T *bias, om_i6
 }
 
 #define EACH_CHANNEL(suffix, T)                                                                                               \
-	OM_KERNEL(om_conv_each_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, ENDING(T, float), \
+	OM_KERNEL(om_conv_each_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, OM_GIVEN geometry g, ENDING(T, float), \
 			  om_i64 n) {                                                                                                     \
 		each_channel<T>(out, x, w, bias, bias_step, g, END, n);                                                               \
 	}

@@ -35,7 +35,7 @@ struct term {
 
 template <class M, int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x, const typename M::T *w, const typename M::T *bias,
-						om_i64 bias_step, const geometry &g, ENDING(typename M::T, float), om_i64 part, int last, int fours) {
+						om_i64 bias_step, const geometry &g, ENDING_AS(const om_layout &, typename M::T, float), om_i64 part, int last, int fours) {
 #if defined(__CUDA_ARCH__) && !AHEAD
 	asm volatile("trap;");
 #else
@@ -206,7 +206,7 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 
 #define CONVOLUTION(name, M, T, lines, columns, tall, wide, blocks)                                                                \
 	BOUNDED_KERNEL((lines / (tall * 16) * (columns / (wide * 8)) * 32), blocks, name, T *out, float *parts, const T *x, const T *w, \
-				   const T *bias, om_i64 bias_step, geometry g, ENDING(T, float), om_i64 part, int last, int fours) {              \
+				   const T *bias, om_i64 bias_step, OM_GIVEN geometry g, ENDING(T, float), om_i64 part, int last, int fours) {              \
 		convolve<M, lines, columns, tall, wide>(out, parts, x, w, bias, bias_step, g, END, part, last, fours);                      \
 	}
 #define CONVOLUTIONS(name, M, T)                             \

@@ -2,7 +2,7 @@
 
 // The elements of a strided view, contiguous: launch.contiguous. Elements are copied by size, whatever they are.
 #define GATHER(size, T)                                                              \
-	OM_KERNEL(om_gather_##size, T *out, const T *in, om_layout view, om_i64 n) {      \
+	OM_KERNEL(om_gather_##size, T *out, const T *in, OM_GIVEN om_layout view, om_i64 n) {      \
 		OM_EACH(i, n) out[i] = in[om_at(view, i)];                                   \
 	}
 
@@ -18,7 +18,7 @@ GATHER(16, om_bytes16)
 
 // The elements of one view written where another one says: copy, cat, write_view.
 #define SCATTER(size, T)                                                                                       \
-	OM_KERNEL(om_scatter_##size, T *out, om_layout to, const T *in, om_layout from, om_i64 n) {                 \
+	OM_KERNEL(om_scatter_##size, T *out, OM_GIVEN om_layout to, const T *in, OM_GIVEN om_layout from, om_i64 n) {                 \
 		OM_EACH(i, n) out[om_at(to, i)] = in[om_at(from, i)];                                                  \
 	}
 
@@ -30,7 +30,7 @@ SCATTER(16, om_bytes16)
 
 // out[…][i][j] = in[…][i][j] where j − i ≤ diagonal, or with upper ≥, else 0.
 #define TRIANGLE(size, T)                                                                                             \
-	OM_KERNEL(om_triangle_##size, T *out, const T *in, om_layout view, om_divisor rows, om_divisor columns, om_i64 diagonal, \
+	OM_KERNEL(om_triangle_##size, T *out, const T *in, OM_GIVEN om_layout view, om_divisor rows, om_divisor columns, om_i64 diagonal, \
 			  int upper, om_i64 n) {                                                                              \
 		OM_EACH(i, n) {                                                                                            \
 			om_i64 line = i, column = om_take(&line, columns), apart = column - om_take(&line, rows);              \

@@ -172,9 +172,9 @@ OM_DEVICE void split(float *found, const void *q, const om_layout &q_batches, co
 }
 
 #define SPLIT(ROWS)                                                                                                        \
-	OM_KERNEL(om_attention_split_##ROWS, float *found, const void *q, om_layout q_batches, const void *k, om_layout k_batches,    \
-			  const void *v, om_layout v_batches, const void *mask, om_layout mask_batches, int type, int mask_type,              \
-			  om_attention s, float scale, int k_lanes, int v_lanes, om_i64 splits, om_i64 each) {                              \
+	OM_KERNEL(om_attention_split_##ROWS, float *found, const void *q, OM_GIVEN om_layout q_batches, const void *k, OM_GIVEN om_layout k_batches,    \
+			  const void *v, OM_GIVEN om_layout v_batches, const void *mask, OM_GIVEN om_layout mask_batches, int type, int mask_type,              \
+			  OM_GIVEN om_attention s, float scale, int k_lanes, int v_lanes, om_i64 splits, om_i64 each) {                              \
 		__shared__ float queries[ROWS][MOST];                                                                               \
 		__shared__ float weights[ROWS][CHUNK];                                                                              \
 		__shared__ float keeps[ROWS];                                                                                       \

@@ -147,7 +147,7 @@ template <class A> OM_DEVICE A unary(int op, A x, A p, A q, A r) {
 }
 
 // A function of one float of any dtype but double, and of doubles.
-OM_KERNEL(om_unary_f, void *out, int out_type, const void *in, int type, om_layout view, om_i64 n, int op, float p, float q,
+OM_KERNEL(om_unary_f, void *out, int out_type, const void *in, int type, OM_GIVEN om_layout view, om_i64 n, int op, float p, float q,
 		  float r, int how) {
 	int width = how == OM_ONE ? 1 : 4;
 	OM_EACH(i, n / width) {
@@ -162,13 +162,13 @@ OM_KERNEL(om_unary_f, void *out, int out_type, const void *in, int type, om_layo
 			om_store_f(out, i, out_type, x[0]);
 	}
 }
-OM_KERNEL(om_unary_d, double *out, const double *in, om_layout view, om_i64 n, int op, double p, double q, double r) {
+OM_KERNEL(om_unary_d, double *out, const double *in, OM_GIVEN om_layout view, om_i64 n, int op, double p, double q, double r) {
 	OM_EACH(i, n) out[i] = unary<double>(op, in[om_at(view, i)], p, q, r);
 }
 
 OM_DEVICE bool is_unsigned(int type) { return type >= OM_U8; }
 
-OM_KERNEL(om_unary_i, void *out, const void *in, int type, om_layout view, om_i64 n, int op) {
+OM_KERNEL(om_unary_i, void *out, const void *in, int type, OM_GIVEN om_layout view, om_i64 n, int op) {
 	OM_EACH(i, n) {
 		om_i64 x = om_load_i(in, om_at(view, i), type);
 		bool below = !is_unsigned(type) && x < 0;
@@ -197,7 +197,7 @@ OM_KERNEL(om_unary_i, void *out, const void *in, int type, om_layout view, om_i6
 }
 
 // Whether the sign is negative. Floats lie in size bytes, their sign in the last bit.
-OM_KERNEL(om_signbit, om_u8 *out, const om_u8 *in, om_layout view, om_i64 n, om_i64 size, int is_unsigned_type) {
+OM_KERNEL(om_signbit, om_u8 *out, const om_u8 *in, OM_GIVEN om_layout view, om_i64 n, om_i64 size, int is_unsigned_type) {
 	OM_EACH(i, n) out[i] = !is_unsigned_type && (in[om_at(view, i) * size + size - 1] & 0x80) != 0;
 }
 
@@ -290,8 +290,8 @@ OM_DEVICE om_u16 next_half(om_u16 a, om_u16 b, float x, float y) {
 	return (x < y) == (x > 0) ? a + 1 : a - 1;
 }
 
-OM_KERNEL(om_binary_f, void *out, int out_type, const void *a, int a_type, om_layout a_view, const void *b, int b_type,
-		  om_layout b_view, om_i64 n, int op, float alpha, int a_how, int b_how) {
+OM_KERNEL(om_binary_f, void *out, int out_type, const void *a, int a_type, OM_GIVEN om_layout a_view, const void *b, int b_type,
+		  OM_GIVEN om_layout b_view, om_i64 n, int op, float alpha, int a_how, int b_how) {
 	int width = a_how == OM_ONE ? 1 : 4;
 	OM_EACH(i, n / width) {
 		om_i64 at = om_at(a_view, i * width), bt = om_at(b_view, i * width);
@@ -314,7 +314,7 @@ OM_KERNEL(om_binary_f, void *out, int out_type, const void *a, int a_type, om_la
 			om_store_f(out, i, out_type, x[0]);
 	}
 }
-OM_KERNEL(om_binary_d, double *out, const double *a, om_layout a_view, const double *b, om_layout b_view, om_i64 n, int op,
+OM_KERNEL(om_binary_d, double *out, const double *a, OM_GIVEN om_layout a_view, const double *b, OM_GIVEN om_layout b_view, om_i64 n, int op,
 		  double alpha) {
 	OM_EACH(i, n) {
 		double x = a[om_at(a_view, i)], y = b[om_at(b_view, i)];
@@ -350,7 +350,7 @@ OM_DEVICE om_i64 power(om_i64 a, om_i64 b, bool is_unsigned_type) {
 }
 
 // Integers of width bits wrap around. alpha is 1 or −1.
-OM_KERNEL(om_binary_i, void *out, const void *a, om_layout a_view, const void *b, om_layout b_view, int type, om_i64 n, int op,
+OM_KERNEL(om_binary_i, void *out, const void *a, OM_GIVEN om_layout a_view, const void *b, OM_GIVEN om_layout b_view, int type, om_i64 n, int op,
 		  int alpha, int width, int *status, int where) {
 	OM_EACH(i, n) {
 		om_i64 x = om_load_i(a, om_at(a_view, i), type), y = om_load_i(b, om_at(b_view, i), type), z = 0;
@@ -445,7 +445,7 @@ template <class T> OM_DEVICE bool compare(int op, T x, T y) {
 	return x >= y;
 }
 
-OM_KERNEL(om_compare, om_u8 *out, const void *a, int a_type, om_layout a_view, const void *b, int b_type, om_layout b_view,
+OM_KERNEL(om_compare, om_u8 *out, const void *a, int a_type, OM_GIVEN om_layout a_view, const void *b, int b_type, OM_GIVEN om_layout b_view,
 		  om_i64 n, int op) {
 	OM_EACH(i, n) {
 		om_i64 at = om_at(a_view, i), bt = om_at(b_view, i);
@@ -468,8 +468,8 @@ template <class A> OM_DEVICE A ternary(int op, A a, A b, A c, A value) {
 	return fabs(c) < (A)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c); // lerp, from the end that is nearer
 }
 
-OM_KERNEL(om_ternary_f, void *out, int out_type, const void *a, int a_type, om_layout a_view, const void *b, int b_type,
-		  om_layout b_view, const void *c, int c_type, om_layout c_view, om_i64 n, int op, float value, int a_how, int b_how,
+OM_KERNEL(om_ternary_f, void *out, int out_type, const void *a, int a_type, OM_GIVEN om_layout a_view, const void *b, int b_type,
+		  OM_GIVEN om_layout b_view, const void *c, int c_type, OM_GIVEN om_layout c_view, om_i64 n, int op, float value, int a_how, int b_how,
 		  int c_how) {
 	int width = a_how == OM_ONE ? 1 : 4;
 	OM_EACH(i, n / width) {
@@ -486,15 +486,15 @@ OM_KERNEL(om_ternary_f, void *out, int out_type, const void *a, int a_type, om_l
 			om_store_f(out, i, out_type, x[0]);
 	}
 }
-OM_KERNEL(om_ternary_d, double *out, const double *a, om_layout a_view, const double *b, om_layout b_view, const double *c,
-		  om_layout c_view, om_i64 n, int op, double value) {
+OM_KERNEL(om_ternary_d, double *out, const double *a, OM_GIVEN om_layout a_view, const double *b, OM_GIVEN om_layout b_view, const double *c,
+		  OM_GIVEN om_layout c_view, om_i64 n, int op, double value) {
 	OM_EACH(i, n) out[i] = ternary<double>(op, a[om_at(a_view, i)], b[om_at(b_view, i)], c[om_at(c_view, i)], value);
 }
 
 // out = a where the condition holds, else b, of elements of any dtype.
 #define WHERE_OF(size, T)                                                                                                   \
-	OM_KERNEL(om_where_##size, T *out, const om_u8 *condition, om_layout view, const T *a, om_layout a_view, const T *b, \
-			  om_layout b_view, om_i64 n) {                                                                             \
+	OM_KERNEL(om_where_##size, T *out, const om_u8 *condition, OM_GIVEN om_layout view, const T *a, OM_GIVEN om_layout a_view, const T *b, \
+			  OM_GIVEN om_layout b_view, om_i64 n) {                                                                             \
 		OM_EACH(i, n) out[i] = condition[om_at(view, i)] ? a[om_at(a_view, i)] : b[om_at(b_view, i)];               \
 	}
 struct two {
@@ -519,7 +519,7 @@ struct program {
 };
 
 #define ALL(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
-#define PARAMETER(k) const void *in##k, om_layout view##k,
+#define PARAMETER(k) const void *in##k, OM_GIVEN om_layout view##k,
 #define LOAD(k)                                                                                                     \
 	float x##k[4] = {};                                                                                             \
 	if (k < operands)                                                                                               \
@@ -530,7 +530,7 @@ struct program {
 
 // Elementwise functions one after the other, each of operands or of results before it; the last one's is written. bools has a bit
 // for each operand that is bool, hows two bits for how each is read; width is how many elements are at a time.
-OM_KERNEL(om_chain, float *out, ALL(PARAMETER) int operands, int bools, int hows, int width, program run, int length, om_i64 n) {
+OM_KERNEL(om_chain, float *out, ALL(PARAMETER) int operands, int bools, int hows, int width, OM_GIVEN program run, int length, om_i64 n) {
 	float values[OPERANDS + INSTRUCTIONS];
 	OM_EACH(i, n / width) {
 		ALL(LOAD)

@@ -3,7 +3,7 @@
 
 // finish_one ends a result of a channel, which is element i.
 template <class T>
-OM_DEVICE float finish_one(float x, om_i64 channel, om_i64 i, const T *bias, om_i64 bias_step, ENDING(T, float)) {
+OM_DEVICE float finish_one(float x, om_i64 channel, om_i64 i, const T *bias, om_i64 bias_step, ENDING_AS(const om_layout &, T, float)) {
 	if (bias)
 		x += om_float(bias[channel * bias_step]);
 	if (mean) {

@@ -290,9 +290,9 @@ OM_DEVICE void flash(void *out, float *also, const void *q, const om_layout &q_b
 }
 
 #define FLASH(COLUMNS, EACH, WIDTH)                                                                                         \
-	OM_KERNEL(om_flash_##COLUMNS, void *out, float *also, const void *q, om_layout q_batches, const void *k, om_layout k_batches, \
-			  const void *v, om_layout v_batches, const void *mask, om_layout mask_batches, int type, int mask_type,              \
-			  om_attention s, float scale, int k_wide, int v_wide) {                                                        \
+	OM_KERNEL(om_flash_##COLUMNS, void *out, float *also, const void *q, OM_GIVEN om_layout q_batches, const void *k, OM_GIVEN om_layout k_batches, \
+			  const void *v, OM_GIVEN om_layout v_batches, const void *mask, OM_GIVEN om_layout mask_batches, int type, int mask_type,              \
+			  OM_GIVEN om_attention s, float scale, int k_wide, int v_wide) {                                                        \
 		__shared__ __align__(16) float q_tile[16 * EACH * (COLUMNS + 4)];                                                     \
 		__shared__ __align__(16) float tile[KEYS * (WIDTH + 4)];                                                              \
 		__shared__ __align__(16) float weights[16 * EACH * P_PITCH];                                                          \

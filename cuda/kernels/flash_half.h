@@ -309,8 +309,8 @@ void flash(void *out, float *also, lines q, const om_layout &q_batches, lines k,
 #endif
 
 #define FLASH(name, BRAIN, COLUMNS, KEYS)                                                                                   \
-	OM_KERNEL(om_flash_##name##_##COLUMNS, void *out, float *also, const void *q, om_layout q_batches, const void *k,           \
-			  om_layout k_batches, const void *v, om_layout v_batches, const void *mask, om_layout mask_batches, int type,        \
-			  int mask_type, om_attention s, float scale) {                                                                \
+	OM_KERNEL(om_flash_##name##_##COLUMNS, void *out, float *also, const void *q, OM_GIVEN om_layout q_batches, const void *k,           \
+			  OM_GIVEN om_layout k_batches, const void *v, OM_GIVEN om_layout v_batches, const void *mask, OM_GIVEN om_layout mask_batches, int type,        \
+			  int mask_type, OM_GIVEN om_attention s, float scale) {                                                                \
 		BODY(BRAIN, COLUMNS, KEYS)                                                                                          \
 	}

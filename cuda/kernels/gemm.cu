@@ -4,14 +4,15 @@
 // Products of matrices of floats by blocks, as in linear.cu: out[z, r, j] = f(alpha·Σ_k left[z, r, k]·right[z, k, j] + bias[j]) +
 // beta·added[z, r, j]. Where the terms are split into parts, each part of the sums goes to sums, and om_product_sum ends.
 
-#define FACTORS const float *left, om_layout rows, om_i64 left_step, const float *right, om_layout batches, om_i64 line, om_i64 right_step
-#define ENDING                                                                                                       \
-	const float *bias, om_i64 bias_step, const float *added, om_layout added_rows, om_i64 added_step, float alpha, float beta, \
+// L is how the layouts are taken: by kernels as they are given.
+#define FACTORS(L) const float *left, L rows, om_i64 left_step, const float *right, L batches, om_i64 line, om_i64 right_step
+#define ENDING(L)                                                                                                     \
+	const float *bias, om_i64 bias_step, const float *added, L added_rows, om_i64 added_step, float alpha, float beta, \
 		int act, float act_a, float act_b
 #define END bias, bias_step, added, added_rows, added_step, alpha, beta, act, act_a, act_b
 
 template <int ROWS, int COLS, int TALL, int WIDE>
-OM_DEVICE void product(float *out, float *parts, FACTORS, ENDING, om_i64 m, om_i64 n, om_i64 k, om_i64 batch,
+OM_DEVICE void product(float *out, float *parts, FACTORS(const om_layout &), ENDING(const om_layout &), om_i64 m, om_i64 n, om_i64 k, om_i64 batch,
 					   om_i64 part, int left_how, int right_how, int fours) {
 	typedef tile<ROWS, COLS, TALL, WIDE> own;
 	__shared__ __align__(16) float space[own::FLOATS];
@@ -50,7 +51,7 @@ OM_DEVICE void product(float *out, float *parts, FACTORS, ENDING, om_i64 m, om_i
 }
 
 #define PRODUCT(name, lines, columns, tall, wide, blocks)                                                                    \
-	BOUNDED_KERNEL((lines / tall * (columns / wide)), blocks, name, float *out, float *parts, FACTORS, ENDING, \
+	BOUNDED_KERNEL((lines / tall * (columns / wide)), blocks, name, float *out, float *parts, FACTORS(OM_GIVEN om_layout), ENDING(OM_GIVEN om_layout), \
 				   om_i64 m, om_i64 n, om_i64 k, om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {         \
 		product<lines, columns, tall, wide>(out, parts, left, rows, left_step, right, batches, line, right_step, END, m, n, \
 											 k, batch, part, left_how, right_how, fours);         \
@@ -61,7 +62,7 @@ PRODUCT(om_product_f32_64, 64, 64, 8, 4, 4)
 PRODUCT(om_product_f32_16, 16, 128, 4, 4, 4)
 
 // The parts of sums, one after the other, and what the product ends with.
-OM_KERNEL(om_product_sum_f32, float *out, const float *parts, ENDING, om_i64 n, om_i64 total, int count) {
+OM_KERNEL(om_product_sum_f32, float *out, const float *parts, ENDING(OM_GIVEN om_layout), om_i64 n, om_i64 total, int count) {
 	OM_EACH(i, total) {
 		float sum = 0;
 		for (int p = 0; p < count; p++)

@@ -46,7 +46,7 @@ OM_DEVICE bool padded(const om_layout &to, const om_layout &from, const eight &b
 }
 
 #define PAD(size, T)                                                                                                      \
-	OM_KERNEL(om_pad_##size, T *out, om_layout to, const T *in, om_layout from, const T *value, eight before, int mode, om_i64 n) { \
+	OM_KERNEL(om_pad_##size, T *out, OM_GIVEN om_layout to, const T *in, OM_GIVEN om_layout from, const T *value, OM_GIVEN eight before, int mode, om_i64 n) { \
 		OM_EACH(i, n) {                                                                                               \
 			om_i64 at;                                                                                                \
 			if (padded(to, from, before, mode, i, &at))                                                               \
@@ -62,7 +62,7 @@ SIZES(PAD)
 
 // at[i] is, or with more is increased by, where the index at position i leads: its stride times the index less low, if that is
 // one of rows. An index outside of size, of which negative ones count from the end with wrap, fails.
-OM_KERNEL(om_index_at, om_i64 *at, int more, const void *index, int type, om_layout view, om_i64 n, om_i64 size, om_i64 stride,
+OM_KERNEL(om_index_at, om_i64 *at, int more, const void *index, int type, OM_GIVEN om_layout view, om_i64 n, om_i64 size, om_i64 stride,
 		  int wrap, om_i64 low, om_i64 rows, int *status, int where) {
 	OM_EACH(i, n) {
 		om_i64 k = om_load_i(index, om_at(view, i), type);
@@ -80,8 +80,8 @@ OM_KERNEL(om_index_at, om_i64 *at, int more, const void *index, int type, om_lay
 
 // Elements at outer positions × those of at × inner positions, width of them; where at leads nowhere those of rest, or zeros.
 #define INDEX(size, T)                                                                                                     \
-	OM_KERNEL(om_index_##size, T *out, const T *in, om_layout outer, om_layout inner, const om_i64 *at, om_divisor positions,     \
-			  om_divisor width, const T *rest, om_layout rest_view, om_i64 n) {                                            \
+	OM_KERNEL(om_index_##size, T *out, const T *in, OM_GIVEN om_layout outer, OM_GIVEN om_layout inner, const om_i64 *at, om_divisor positions,     \
+			  om_divisor width, const T *rest, OM_GIVEN om_layout rest_view, om_i64 n) {                                            \
 		OM_EACH(i, n) {                                                                                                \
 			om_i64 row = i, column = om_take(&row, width), from = at[om_take(&row, positions)];                        \
 			if (from == NOWHERE)                                                                                       \
@@ -94,8 +94,8 @@ SIZES(INDEX)
 
 // out[i] = in at place i of lines, as many elements along as the index at i says.
 #define PICK(size, T)                                                                                                      \
-	OM_KERNEL(om_pick_##size, T *out, const T *in, om_layout lines, om_i64 along, om_i64 stride, const void *index, int type,    \
-			  om_layout view, om_i64 n, int *status, int where) {                                                          \
+	OM_KERNEL(om_pick_##size, T *out, const T *in, OM_GIVEN om_layout lines, om_i64 along, om_i64 stride, const void *index, int type,    \
+			  OM_GIVEN om_layout view, om_i64 n, int *status, int where) {                                                          \
 		OM_EACH(i, n) {                                                                                                \
 			om_i64 k = om_load_i(index, om_at(view, i), type);                                                         \
 			if (k < 0 || k >= along) {                                                                                 \
@@ -153,7 +153,7 @@ OM_DEVICE void put(void *out, int type, const om_layout &outer, const om_layout 
 
 // The same for what is replaced, in two passes over all values: which position is the last to come to an element, and then its
 // value alone is written.
-OM_KERNEL(om_put_last, int *last, om_layout outer, om_layout inner, const om_i64 *at, om_divisor positions, om_divisor width,
+OM_KERNEL(om_put_last, int *last, OM_GIVEN om_layout outer, OM_GIVEN om_layout inner, const om_i64 *at, om_divisor positions, om_divisor width,
 		  om_i64 n) {
 	OM_EACH(i, n) {
 		om_i64 row = i, column = om_take(&row, width), p = om_take(&row, positions);
@@ -161,8 +161,8 @@ OM_KERNEL(om_put_last, int *last, om_layout outer, om_layout inner, const om_i64
 			atomicMax(&last[om_at(outer, row) + at[p] + om_at(inner, column)], (int)p);
 	}
 }
-OM_KERNEL(om_put_chosen, void *out, int type, om_layout outer, om_layout inner, const om_i64 *at, om_divisor positions,
-		  om_divisor width, const void *values, om_layout view, const int *last, om_i64 n) {
+OM_KERNEL(om_put_chosen, void *out, int type, OM_GIVEN om_layout outer, OM_GIVEN om_layout inner, const om_i64 *at, om_divisor positions,
+		  om_divisor width, const void *values, OM_GIVEN om_layout view, const int *last, om_i64 n) {
 	OM_EACH(i, n) {
 		om_i64 row = i, column = om_take(&row, width), p = om_take(&row, positions);
 		if (at[p] == NOWHERE)
@@ -202,12 +202,12 @@ OM_DEVICE double divided(double sum, int n) { return sum / n; }
 OM_DEVICE om_i64 divided(om_i64 sum, int n) { return sum / n - (sum % n < 0); }
 
 #define MERGE(suffix, A)                                                                                                     \
-	OM_KERNEL(om_put_##suffix, void *out, int type, om_layout outer, om_layout inner, const om_i64 *at, om_i64 positions,          \
-			  om_divisor width, const void *values, om_layout view, int op, om_i64 n) {                                      \
+	OM_KERNEL(om_put_##suffix, void *out, int type, OM_GIVEN om_layout outer, OM_GIVEN om_layout inner, const om_i64 *at, om_i64 positions,          \
+			  om_divisor width, const void *values, OM_GIVEN om_layout view, int op, om_i64 n) {                                      \
 		put<A>(out, type, outer, inner, at, positions, width, values, view, op, n);                                          \
 	}                                                                                                                        \
-	OM_KERNEL(om_merge_##suffix, void *out, int type, om_layout to, om_i64 to_step, om_i64 along, const void *index,              \
-			  int index_type, om_layout lines, om_i64 index_step, om_i64 length, const void *source, om_layout from,             \
+	OM_KERNEL(om_merge_##suffix, void *out, int type, OM_GIVEN om_layout to, om_i64 to_step, om_i64 along, const void *index,              \
+			  int index_type, OM_GIVEN om_layout lines, om_i64 index_step, om_i64 length, const void *source, OM_GIVEN om_layout from,             \
 			  om_i64 from_step, int *counts, int op, om_i64 n, int *status, int where) {                                     \
 		scatter<A>(out, type, to, to_step, along, index, index_type, lines, index_step, length, source, from, from_step, counts, \
 				   op, n, status, where);                                                                                \
@@ -232,7 +232,7 @@ OM_KERNEL(om_counts, int *counts, int value, om_i64 n) {
 
 // rank[i] is how many of the elements before i are not zero, or with sums what they add up to; rank[n] is that of all. One
 // block: each thread has a run of elements.
-OM_KERNEL(om_ranks, om_i64 *rank, const void *in, int type, om_layout view, om_i64 n, int sums, int *status, int where) {
+OM_KERNEL(om_ranks, om_i64 *rank, const void *in, int type, OM_GIVEN om_layout view, om_i64 n, int sums, int *status, int where) {
 	__shared__ om_i64 before[RANKERS + 1];
 	om_i64 t = threadIdx.x, each = (n + RANKERS - 1) / RANKERS;
 	om_i64 from = t * each < n ? t * each : n, to = from + each < n ? from + each : n;
@@ -269,7 +269,7 @@ OM_KERNEL(om_ranks, om_i64 *rank, const void *in, int type, om_layout view, om_i
 }
 
 // The indices of what is not zero, one row each, size in all; fill where there are none left.
-OM_KERNEL(om_nonzero, om_i64 *out, const om_i64 *rank, om_layout view, om_i64 size, om_i64 fill, om_i64 n, om_i64 total) {
+OM_KERNEL(om_nonzero, om_i64 *out, const om_i64 *rank, OM_GIVEN om_layout view, om_i64 size, om_i64 fill, om_i64 n, om_i64 total) {
 	OM_EACH(i, total) {
 		om_i64 rest = i;
 		if (i < n && rank[i + 1] > rank[i] && rank[i] < size)
@@ -299,8 +299,8 @@ OM_KERNEL(om_repeat, om_i64 *out, const om_i64 *rank, om_i64 n, om_i64 size, int
 }
 
 #define MASKED(size, T)                                                                                                   \
-	OM_KERNEL(om_masked_##size, T *out, const T *in, om_layout view, const om_u8 *mask, om_layout mask_view, const T *source,   \
-			  om_layout from, om_i64 given, const om_i64 *rank, om_i64 n, int *status, int where) {                       \
+	OM_KERNEL(om_masked_##size, T *out, const T *in, OM_GIVEN om_layout view, const om_u8 *mask, OM_GIVEN om_layout mask_view, const T *source,   \
+			  OM_GIVEN om_layout from, om_i64 given, const om_i64 *rank, om_i64 n, int *status, int where) {                       \
 		OM_EACH(i, n) {                                                                                               \
 			out[i] = in[om_at(view, i)];                                                                              \
 			if (!mask[om_at(mask_view, i)])                                                                           \
@@ -383,8 +383,8 @@ OM_DEVICE void search(void *out, int out_type, const void *sorted, const om_layo
 }
 
 #define SEARCH(suffix, A)                                                                                                     \
-	OM_KERNEL(om_search_##suffix, void *out, int out_type, const void *sorted, om_layout lines, om_i64 step, om_i64 length,          \
-			  const om_i64 *order, om_layout orders, om_i64 order_step, const void *x, om_layout view, int type, om_i64 row,       \
+	OM_KERNEL(om_search_##suffix, void *out, int out_type, const void *sorted, OM_GIVEN om_layout lines, om_i64 step, om_i64 length,          \
+			  const om_i64 *order, OM_GIVEN om_layout orders, om_i64 order_step, const void *x, OM_GIVEN om_layout view, int type, om_i64 row,       \
 			  int right, om_i64 n, int *status, int where) {                                                                  \
 		search<A>(out, out_type, sorted, lines, step, length, order, orders, order_step, x, view, type, row, right, n, status, where); \
 	}

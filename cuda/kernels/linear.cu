@@ -87,8 +87,8 @@ OM_DEVICE void product(T *out, const T *left, const om_layout &rows, om_i64 left
 // out[z, r, j] = f(alpha·Σ_k left[z, r, k]·right[z, k, j] + bias[j]) + beta·added[z, r, j]. out is contiguous; the others are found
 // by views, of which rows has all dimensions of the left one but the last, batches those of the right one but the last two.
 #define PRODUCT(suffix, T, A)                                                                                              \
-	OM_KERNEL(om_product_##suffix, T *out, const T *left, om_layout rows, om_i64 left_step, const T *right, om_layout batches,  \
-			  om_i64 line, om_i64 right_step, const T *bias, om_i64 bias_step, const T *added, om_layout added_view, om_i64 m,  \
+	OM_KERNEL(om_product_##suffix, T *out, const T *left, OM_GIVEN om_layout rows, om_i64 left_step, const T *right, OM_GIVEN om_layout batches,  \
+			  om_i64 line, om_i64 right_step, const T *bias, om_i64 bias_step, const T *added, OM_GIVEN om_layout added_view, om_i64 m,  \
 			  om_i64 n, om_i64 k, om_i64 batch, A alpha, A beta, int act, A act_a, A act_b) { \
 		__shared__ A a[DEPTH][SIDE + 1];                                                                                \
 		__shared__ A b[DEPTH][SIDE + 1];                                                                                \
@@ -102,8 +102,8 @@ PRODUCT(bf16, om_bf16, float)
 PRODUCT(f64, double, double)
 
 // The same of integers, which wrap around, an element a thread.
-OM_KERNEL(om_product_i, void *out, const void *left, om_layout rows, om_i64 left_step, const void *right, om_layout batches,
-		  om_i64 line, om_i64 right_step, const void *bias, om_i64 bias_step, const void *added, om_layout added_view, int type,
+OM_KERNEL(om_product_i, void *out, const void *left, OM_GIVEN om_layout rows, om_i64 left_step, const void *right, OM_GIVEN om_layout batches,
+		  om_i64 line, om_i64 right_step, const void *bias, om_i64 bias_step, const void *added, OM_GIVEN om_layout added_view, int type,
 		  om_i64 m, om_i64 n, om_i64 k, om_i64 total, om_i64 alpha, om_i64 beta) {
 	OM_EACH(i, total) {
 		om_i64 j = i % n, row = i / n;
@@ -151,7 +151,7 @@ OM_REAL(GROUPED)
 
 // The vector product over a dimension of three: outer × 3 × inner.
 #define CROSS(suffix, T, A)                                                                                              \
-	OM_KERNEL(om_cross_##suffix, T *out, const T *a, om_layout a_view, const T *b, om_layout b_view, om_i64 inner, om_i64 n) { \
+	OM_KERNEL(om_cross_##suffix, T *out, const T *a, OM_GIVEN om_layout a_view, const T *b, OM_GIVEN om_layout b_view, om_i64 inner, om_i64 n) { \
 		OM_EACH(i, n) {                                                                                                \
 			om_i64 c = i / inner % 3, base = i - c * inner, p = base + (c + 1) % 3 * inner, q = base + (c + 2) % 3 * inner; \
 			A x = om_float(a[om_at(a_view, p)]), y = om_float(b[om_at(b_view, q)]);                                     \
@@ -162,7 +162,7 @@ OM_REAL(GROUPED)
 
 OM_REAL(CROSS)
 
-OM_KERNEL(om_cross_i, void *out, const void *a, om_layout a_view, const void *b, om_layout b_view, int type, om_i64 inner, om_i64 n) {
+OM_KERNEL(om_cross_i, void *out, const void *a, OM_GIVEN om_layout a_view, const void *b, OM_GIVEN om_layout b_view, int type, om_i64 inner, om_i64 n) {
 	OM_EACH(i, n) {
 		om_i64 c = i / inner % 3, base = i - c * inner, p = base + (c + 1) % 3 * inner, q = base + (c + 2) % 3 * inner;
 		om_u64 x = om_load_i(a, om_at(a_view, p), type), y = om_load_i(b, om_at(b_view, q), type);

@@ -9,6 +9,9 @@
 // A kernel. Its name begins with om_, since names such as div clash with the host's. Pointers are parameters of their own,
 // never members of a struct, and const where they are only read: the simulated driver looks for races by that.
 #define OM_KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
+// Before a kernel's parameter that is a struct: it is read where it lies. Without this, a struct with an array of which an
+// element is read whose number is known late, as those of om_layout are, is copied to each thread's own memory first.
+#define OM_GIVEN const __grid_constant__
 // The launch's dynamic shared memory as T *name.
 #define OM_DYNAMIC(T, name)                                            \
 	extern __shared__ __align__(16) unsigned char om_dynamic_bytes[]; \
@@ -16,7 +19,7 @@
 
 #else
 
-#include "simt.h" // of the simulated driver: OM_KERNEL, OM_DEVICE, OM_DYNAMIC, threadIdx, __shared__, __syncthreads, …
+#include "simt.h" // of the simulated driver: OM_KERNEL, OM_GIVEN, OM_DEVICE, OM_DYNAMIC, threadIdx, __shared__, __syncthreads, …
 
 #endif
 

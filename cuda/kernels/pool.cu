@@ -118,7 +118,7 @@ OM_DEVICE void max_pool(void *out, om_i64 *where, const void *in, int type, cons
 }
 
 #define MAX_POOL(suffix, A)                                                                                              \
-	OM_KERNEL(om_max_pool_##suffix, void *out, om_i64 *where, const void *in, int type, pool_sizes s, om_i64 n) { \
+	OM_KERNEL(om_max_pool_##suffix, void *out, om_i64 *where, const void *in, int type, OM_GIVEN pool_sizes s, om_i64 n) { \
 		max_pool<A>(out, where, in, type, s, n);                                                                     \
 	}
 MAX_POOL(f, float)
@@ -173,7 +173,7 @@ template <class S> OM_DEVICE void avg_pool(void *out, const void *in, int type, 
 }
 
 #define AVG_POOL(suffix, S)                                                                               \
-	OM_KERNEL(om_avg_pool_##suffix, void *out, const void *in, int type, pool_sizes s, om_i64 n) { \
+	OM_KERNEL(om_avg_pool_##suffix, void *out, const void *in, int type, OM_GIVEN pool_sizes s, om_i64 n) { \
 		avg_pool<S>(out, in, type, s, n);                                                              \
 	}
 AVG_POOL(f, float)
@@ -181,7 +181,7 @@ AVG_POOL(d, double)
 AVG_POOL(i, om_i64)
 
 // om_last notes for each element of a result which element of the source is the last to go there.
-OM_KERNEL(om_last, int *last, const om_i64 *index, om_layout view, om_divisor per, om_i64 pixels, om_i64 n, int *status,
+OM_KERNEL(om_last, int *last, const om_i64 *index, OM_GIVEN om_layout view, om_divisor per, om_i64 pixels, om_i64 n, int *status,
 		  int where) {
 	OM_EACH(i, n) {
 		om_i64 at = index[om_at(view, i)], channel = i, k = om_take(&channel, per);
@@ -197,7 +197,7 @@ OM_KERNEL(om_none, int *last, om_i64 n) {
 }
 
 #define UNPOOL(size, T)                                                                                                 \
-	OM_KERNEL(om_unpool_##size, T *out, const T *in, om_layout view, const int *last, om_i64 per, om_divisor pixels, om_i64 n) { \
+	OM_KERNEL(om_unpool_##size, T *out, const T *in, OM_GIVEN om_layout view, const int *last, om_i64 per, om_divisor pixels, om_i64 n) { \
 		OM_EACH(i, n) out[i] = last[i] < 0 ? (T)0 : in[om_at(view, om_over(i, pixels) * per + last[i])];                       \
 	}
 UNPOOL(1, om_u8)

@@ -176,15 +176,16 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 
 #endif
 
-#define FACTORS(T) const T *left, om_layout rows, om_i64 left_step, const T *right, om_layout batches, om_i64 line, om_i64 right_step
-#define ENDING(T)                                                                                                      \
-	const T *bias, om_i64 bias_step, const T *added, om_layout added_rows, om_i64 added_step, float alpha, float beta,  \
+// L is how the layouts are taken: by kernels as they are given.
+#define FACTORS(L, T) const T *left, L rows, om_i64 left_step, const T *right, L batches, om_i64 line, om_i64 right_step
+#define ENDING(L, T)                                                                                                   \
+	const T *bias, om_i64 bias_step, const T *added, L added_rows, om_i64 added_step, float alpha, float beta,  \
 		int act, float act_a, float act_b
 #define END bias, bias_step, added, added_rows, added_step, alpha, beta, act, act_a, act_b
 
 template <class M, int ROWS, int COLS, int TALL, int WIDE>
-OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(typename M::T), ENDING(typename M::T), om_i64 m, om_i64 n, om_i64 k,
-					   om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {
+OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout &, typename M::T),
+					   ENDING(const om_layout &, typename M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {
 	typedef typename M::T T;
 #if defined(__CUDA_ARCH__) && !AHEAD
 	// Half floats go by linear.cu there, and TF32 is refused, so the code for them is left out.
@@ -252,7 +253,7 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(typename M::T),
 }
 
 #define PRODUCT(name, M, lines, columns, tall, wide, threads, blocks)                                                        \
-	BOUNDED_KERNEL(threads, blocks, name, M::T *out, float *parts, FACTORS(M::T), ENDING(M::T), om_i64 m, om_i64 n, om_i64 k, \
+	BOUNDED_KERNEL(threads, blocks, name, M::T *out, float *parts, FACTORS(OM_GIVEN om_layout, M::T), ENDING(OM_GIVEN om_layout, M::T), om_i64 m, om_i64 n, om_i64 k, \
 				   om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {                                      \
 		product<M, lines, columns, tall, wide>(out, parts, left, rows, left_step, right, batches, line, right_step, END, m, n, k, \
 											   batch, part, left_how, right_how, fours);                                     \
@@ -264,7 +265,7 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(typename M::T),
 
 // The parts of sums, one after the other, and what the product ends with.
 #define SUM(suffix, T)                                                                                                 \
-	OM_KERNEL(om_tensor_sum_##suffix, T *out, const float *parts, ENDING(T), om_i64 n, om_i64 total, int count) {      \
+	OM_KERNEL(om_tensor_sum_##suffix, T *out, const float *parts, ENDING(OM_GIVEN om_layout, T), om_i64 n, om_i64 total, int count) {      \
 		OM_EACH(i, total) {                                                                                            \
 			float sum = 0;                                                                                             \
 			for (int p = 0; p < count; p++)                                                                            \

@@ -140,10 +140,10 @@ OM_DEVICE void recurrent(void *out, void *last_state, void *last_cell, const voi
 }
 
 #define RECURRENT(suffix, A)                                                                                              \
-	OM_KERNEL(om_recurrent_##suffix, void *out, void *last_state, void *last_cell, const void *x, om_layout x_rows,             \
+	OM_KERNEL(om_recurrent_##suffix, void *out, void *last_state, void *last_cell, const void *x, OM_GIVEN om_layout x_rows,             \
 			  const om_i64 *batches, const void *first_state, const void *first_cell, const void *input_weight,              \
 			  const void *state_weight, const void *input_bias, const void *state_bias, const void *projection, int type,      \
-			  recurrent_sizes s, int *status, int where) {                                                                \
+			  OM_GIVEN recurrent_sizes s, int *status, int where) {                                                                \
 		OM_DYNAMIC(A, state);                                                                                             \
 		recurrent<A>(out, last_state, last_cell, x, x_rows, batches, first_state, first_cell, input_weight, state_weight,     \
 					 input_bias, state_bias, projection, type, s, status, where, state);                                  \
@@ -203,7 +203,7 @@ OM_DEVICE void gather(float (*sums)[ROWS], const void *weight, const void *in, i
 
 OM_KERNEL(om_recurrent_step, void *out, void *last_state, void *cell, const void *x, const void *state, const void *first_cell,
 		  const void *input_weight, const void *state_weight, const void *input_bias, const void *state_bias, int type,
-		  step_sizes s, int wide) {
+		  OM_GIVEN step_sizes s, int wide) {
 	int lane = threadIdx.x % 32;
 	om_i64 unit = (om_i64)blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, top = (om_i64)blockIdx.x * ROWS;
 	if (unit >= s.hidden)

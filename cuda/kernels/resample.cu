@@ -194,7 +194,7 @@ OM_DEVICE void resize(void *out, const void *in, int type, const int *z_index, c
 		resize_table<A>(index, weight, mode, antialias, align, taps, scale, n, size);                                        \
 	}                                                                                                                        \
 	OM_KERNEL(om_resize_##suffix, void *out, const void *in, int type, const int *z_index, const A *z_weight, const int *y_index,  \
-			  const A *y_weight, const int *x_index, const A *x_weight, image_sizes s, om_i64 n) {                           \
+			  const A *y_weight, const int *x_index, const A *x_weight, OM_GIVEN image_sizes s, om_i64 n) {                           \
 		resize<A>(out, in, type, z_index, z_weight, y_index, y_weight, x_index, x_weight, s, n);                             \
 	}
 RESIZE(f, float)
@@ -221,7 +221,7 @@ OM_DEVICE void nearest(T *out, const T *in, const int *z_index, const int *y_ind
 }
 
 #define NEAR(bytes, T)                                                                                                       \
-	OM_KERNEL(om_nearest_##bytes, T *out, const T *in, const int *z_index, const int *y_index, const int *x_index, image_sizes s,     \
+	OM_KERNEL(om_nearest_##bytes, T *out, const T *in, const int *z_index, const int *y_index, const int *x_index, OM_GIVEN image_sizes s,     \
 			  om_i64 n) {                                                                                                      \
 		nearest<T>(out, in, z_index, y_index, x_index, s, n);                                                                \
 	}
@@ -387,7 +387,7 @@ struct window_sizes {
 };
 
 #define IM2COL(bytes, T)                                                                                                    \
-	OM_KERNEL(om_im2col_##bytes, T *out, const T *in, window_sizes s, om_i64 n) {                                             \
+	OM_KERNEL(om_im2col_##bytes, T *out, const T *in, OM_GIVEN window_sizes s, om_i64 n) {                                             \
 		OM_EACH(i, n) {                                                                                                    \
 			om_i64 rest = i, ox = om_take(&rest, s.count[1]), oy = om_take(&rest, s.count[0]);                             \
 			om_i64 kx = om_take(&rest, s.kernel[1]), ky = om_take(&rest, s.kernel[0]), c = om_take(&rest, s.channels);     \
@@ -428,14 +428,14 @@ template <class A> OM_DEVICE void col2im(void *out, const void *in, int type, co
 }
 
 #define IMAGES(suffix, A)                                                                                                     \
-	OM_KERNEL(om_grid_sample_##suffix, void *out, const void *in, int type, const void *grid, om_layout points, om_i64 step,        \
-			  grid_sizes s, om_i64 n) {                                                                                       \
+	OM_KERNEL(om_grid_sample_##suffix, void *out, const void *in, int type, const void *grid, OM_GIVEN om_layout points, om_i64 step,        \
+			  OM_GIVEN grid_sizes s, om_i64 n) {                                                                                       \
 		grid_sample<A>(out, in, type, grid, points, step, s, n);                                                              \
 	}                                                                                                                         \
-	OM_KERNEL(om_affine_grid_##suffix, void *out, const void *theta, int type, affine_sizes s, int align, om_i64 n) {           \
+	OM_KERNEL(om_affine_grid_##suffix, void *out, const void *theta, int type, OM_GIVEN affine_sizes s, int align, om_i64 n) {           \
 		affine_grid<A>(out, theta, type, s, align, n);                                                                        \
 	}                                                                                                                         \
-	OM_KERNEL(om_col2im_##suffix, void *out, const void *in, int type, window_sizes s, om_i64 n) {                             \
+	OM_KERNEL(om_col2im_##suffix, void *out, const void *in, int type, OM_GIVEN window_sizes s, om_i64 n) {                             \
 		col2im<A>(out, in, type, s, n);                                                                                       \
 	}
 IMAGES(f, float)

@@ -20,8 +20,8 @@ OM_DEVICE float product(float a, float b, int type) {
 // has width pairs that are half a line apart: one, or four that lie together. The views show first halves; the second are far
 // from those. All are of one dtype, float or half floats, to which products are rounded before they are summed up, as if each op
 // wrote its result.
-OM_KERNEL(om_rotary, void *out, const void *x, om_layout x_view, om_i64 x_far, const void *cos, om_layout cos_view, om_i64 cos_far,
-		  const void *sin, om_layout sin_view, om_i64 sin_far, int type, om_divisor half, int hows, int width, om_i64 n) {
+OM_KERNEL(om_rotary, void *out, const void *x, OM_GIVEN om_layout x_view, om_i64 x_far, const void *cos, OM_GIVEN om_layout cos_view, om_i64 cos_far,
+		  const void *sin, OM_GIVEN om_layout sin_view, om_i64 sin_far, int type, om_divisor half, int hows, int width, om_i64 n) {
 	OM_EACH(i, n / width) {
 		om_i64 line = i * width, column = om_take(&line, half);
 		om_i64 x_at = om_at(x_view, i * width), cos_at = om_at(cos_view, i * width), sin_at = om_at(sin_view, i * width);

@@ -152,7 +152,7 @@ OM_DEVICE void finish(void *out, om_i64 o, int out_type, const found<double> &al
 
 // A reduction of floats: kept says where the row of an output begins, gone where its elements lie. A block has across outputs
 // next to each other, as many threads for each, and one of the parts of their rows; of several, it notes what it found.
-OM_KERNEL(om_reduce_f, void *out, int out_type, const void *in, int type, om_layout kept, om_layout gone, om_i64 outputs,
+OM_KERNEL(om_reduce_f, void *out, int out_type, const void *in, int type, OM_GIVEN om_layout kept, OM_GIVEN om_layout gone, om_i64 outputs,
 		  om_i64 count, int op, double order, int across, om_i64 parts, found<double> *noted) {
 	__shared__ found<double> shared[THREADS];
 	int by = by_what(op, order);
@@ -209,7 +209,7 @@ OM_KERNEL(om_reduce_f, void *out, int out_type, const void *in, int type, om_lay
 }
 
 // The same of integers and bool, which wrap around.
-OM_KERNEL(om_reduce_i, void *out, int out_type, const void *in, int type, om_layout kept, om_layout gone, om_i64 outputs,
+OM_KERNEL(om_reduce_i, void *out, int out_type, const void *in, int type, OM_GIVEN om_layout kept, OM_GIVEN om_layout gone, om_i64 outputs,
 		  om_i64 count, int op, int across, om_i64 parts, found<om_i64> *noted) {
 	__shared__ found<om_i64> shared[THREADS];
 	om_i64 tops = (outputs + across - 1) / across;
@@ -299,7 +299,7 @@ OM_DEVICE float all_most(float x, int warps, float *shared) {
 	int own = warps == 1 ? (int)(blockDim.x / 32) : 1, lane = (int)(warps == 1 ? threadIdx.x % 32 : threadIdx.x), wide = warps * 128; \
 	for (om_i64 row = (om_i64)blockIdx.x * own + (warps == 1 ? threadIdx.x / 32 : 0); row < (n); row += (om_i64)gridDim.x * own)
 
-OM_KERNEL(om_softmax_rows, void *out, const void *in, int type, om_layout lines, int count, om_i64 n, int logarithm, int safe,
+OM_KERNEL(om_softmax_rows, void *out, const void *in, int type, OM_GIVEN om_layout lines, int count, om_i64 n, int logarithm, int safe,
 		  int warps) {
 	__shared__ float shared[32];
 	ROW(row, n) {
@@ -348,7 +348,7 @@ OM_KERNEL(om_softmax_rows, void *out, const void *in, int type, om_layout lines,
 }
 
 // Norms, as norm below. Parameters lie one behind the other; spatial is 1, or a multiple of four.
-OM_KERNEL(om_norm_rows, void *out, const void *in, int type, om_layout rows, const void *w, int w_type, const void *b, int b_type,
+OM_KERNEL(om_norm_rows, void *out, const void *in, int type, OM_GIVEN om_layout rows, const void *w, int w_type, const void *b, int b_type,
 		  int count, om_i64 n, int centred, float eps, om_i64 groups, int channels, int spatial, int warps) {
 	__shared__ float shared[32];
 	ROW(row, n) {
@@ -448,12 +448,12 @@ OM_DEVICE void softmax(void *out, const void *in, int type, const om_layout &lin
 	}
 }
 
-OM_KERNEL(om_softmax_f, void *out, const void *in, int type, om_layout lines, om_i64 step, om_i64 count, om_i64 inner, om_i64 n,
+OM_KERNEL(om_softmax_f, void *out, const void *in, int type, OM_GIVEN om_layout lines, om_i64 step, om_i64 count, om_i64 inner, om_i64 n,
 		  int logarithm, int safe, int across) {
 	__shared__ found<float> shared[THREADS];
 	softmax<float>(out, in, type, lines, step, count, inner, n, logarithm, safe, across, shared);
 }
-OM_KERNEL(om_softmax_d, void *out, const void *in, om_layout lines, om_i64 step, om_i64 count, om_i64 inner, om_i64 n,
+OM_KERNEL(om_softmax_d, void *out, const void *in, OM_GIVEN om_layout lines, om_i64 step, om_i64 count, om_i64 inner, om_i64 n,
 		  int logarithm, int safe, int across) {
 	__shared__ found<double> shared[THREADS];
 	softmax<double>(out, in, OM_F64, lines, step, count, inner, n, logarithm, safe, across, shared);
@@ -502,15 +502,15 @@ OM_DEVICE void norm(void *out, const void *in, int type, const om_layout &rows, 
 	}
 }
 
-OM_KERNEL(om_norm_f, void *out, const void *in, int type, om_layout rows, om_layout row, const void *w, int w_type,
-		  om_layout w_view, const void *b, int b_type, om_layout b_view, om_i64 n, om_i64 count, int centred, float eps,
+OM_KERNEL(om_norm_f, void *out, const void *in, int type, OM_GIVEN om_layout rows, OM_GIVEN om_layout row, const void *w, int w_type,
+		  OM_GIVEN om_layout w_view, const void *b, int b_type, OM_GIVEN om_layout b_view, om_i64 n, om_i64 count, int centred, float eps,
 		  om_i64 groups, om_i64 channels, om_i64 spatial) {
 	__shared__ found<float> shared[THREADS];
 	norm<float>(out, in, type, rows, row, w, w_type, w_view, b, b_type, b_view, n, count, centred, eps, groups, channels, spatial,
 				shared);
 }
-OM_KERNEL(om_norm_d, void *out, const void *in, int type, om_layout rows, om_layout row, const void *w, int w_type,
-		  om_layout w_view, const void *b, int b_type, om_layout b_view, om_i64 n, om_i64 count, int centred, double eps,
+OM_KERNEL(om_norm_d, void *out, const void *in, int type, OM_GIVEN om_layout rows, OM_GIVEN om_layout row, const void *w, int w_type,
+		  OM_GIVEN om_layout w_view, const void *b, int b_type, OM_GIVEN om_layout b_view, om_i64 n, om_i64 count, int centred, double eps,
 		  om_i64 groups, om_i64 channels, om_i64 spatial) {
 	__shared__ found<double> shared[THREADS];
 	norm<double>(out, in, type, rows, row, w, w_type, w_view, b, b_type, b_view, n, count, centred, eps, groups, channels, spatial,
@@ -545,7 +545,7 @@ OM_DEVICE void channel_norm(void *out, const void *in, int type, const om_layout
 }
 
 #define CHANNEL_NORM(suffix, A)                                                                                               \
-	OM_KERNEL(om_channel_norm_##suffix, void *out, const void *in, int type, om_layout view, const void *w, int w_type,             \
+	OM_KERNEL(om_channel_norm_##suffix, void *out, const void *in, int type, OM_GIVEN om_layout view, const void *w, int w_type,             \
 			  const void *b, int b_type, const void *mean, int mean_type, const void *var, int var_type, channel_steps s,          \
 			  om_i64 channels, om_i64 spatial, om_i64 n, A eps) {                                                             \
 		channel_norm<A>(out, in, type, view, w, w_type, b, b_type, mean, mean_type, var, var_type, s, channels, spatial, n, eps); \

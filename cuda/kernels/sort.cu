@@ -43,7 +43,7 @@ enum { FIRST, KTH, MEDIAN, NANMEDIAN, MODE };
 
 // Elements of lines in order: the first k, or one. room is a power of two that is not below the line's length; scratch has room for
 // each block of the grid, if it is above SHARED. out has inner elements between those of a line.
-OM_KERNEL(om_sort, om_u8 *out, om_i64 *where, const om_u8 *in, int type, int bytes, om_layout lines, om_i64 step, om_i64 count,
+OM_KERNEL(om_sort, om_u8 *out, om_i64 *where, const om_u8 *in, int type, int bytes, OM_GIVEN om_layout lines, om_i64 step, om_i64 count,
 		  om_i64 room, ranked *scratch, int descending, int what, om_i64 k, om_i64 inner, om_i64 n) {
 	__shared__ ranked near[SHARED];
 	__shared__ om_i64 found;
@@ -204,7 +204,7 @@ OM_DEVICE void scan(void *out, om_i64 *where, const void *in, int type, const om
 }
 
 #define SCAN(suffix, A)                                                                                                  \
-	OM_KERNEL(om_scan_##suffix, void *out, om_i64 *where, const void *in, int type, om_layout lines, om_i64 step, om_i64 count, \
+	OM_KERNEL(om_scan_##suffix, void *out, om_i64 *where, const void *in, int type, OM_GIVEN om_layout lines, om_i64 step, om_i64 count, \
 			  om_i64 inner, int op, om_i64 n) {                                                                          \
 		__shared__ part<A> shared[THREADS];                                                                              \
 		scan<A>(out, where, in, type, lines, step, count, inner, op, n, shared);                                         \
@@ -217,7 +217,7 @@ OM_DEVICE double number(const void *p, om_i64 i, int type) {
 }
 
 // How many elements fall into each of equal parts of a range, by one block. Without a range it is that of the elements.
-OM_KERNEL(om_histogram, void *out, int *counts, const void *in, int type, om_layout view, om_i64 n, om_i64 bins, double low,
+OM_KERNEL(om_histogram, void *out, int *counts, const void *in, int type, OM_GIVEN om_layout view, om_i64 n, om_i64 bins, double low,
 		  double high, int *status, int where) {
 	__shared__ double lows[THREADS], highs[THREADS];
 	int t = threadIdx.x;
@@ -269,7 +269,7 @@ OM_KERNEL(om_histogram, void *out, int *counts, const void *in, int type, om_lay
 }
 
 // The distance of order p between each row of x and each of y.
-OM_KERNEL(om_distances, void *out, const void *x, int type, om_layout xs, om_i64 x_line, om_i64 x_step, const void *y, om_layout ys,
+OM_KERNEL(om_distances, void *out, const void *x, int type, OM_GIVEN om_layout xs, om_i64 x_line, om_i64 x_step, const void *y, OM_GIVEN om_layout ys,
 		  om_i64 y_line, om_i64 y_step, om_i64 rows, om_i64 columns, om_i64 terms, double p, om_i64 n) {
 	OM_EACH(i, n) {
 		om_i64 column = i % columns, row = i / columns % rows, z = i / columns / rows;

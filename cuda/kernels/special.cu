@@ -257,11 +257,11 @@ FUNCTION double special(int op, double x) {
 	return scaled_i(x, 1);
 }
 
-OM_KERNEL(om_special, void *out, const void *in, int type, om_layout view, om_i64 n, int op) {
+OM_KERNEL(om_special, void *out, const void *in, int type, OM_GIVEN om_layout view, om_i64 n, int op) {
 	OM_EACH(i, n) om_store_d(out, i, type, special(op, om_load_d(in, om_at(view, i), type)));
 }
 
-OM_KERNEL(om_zeta, void *out, int out_type, const void *s, int s_type, om_layout s_view, const void *q, int q_type, om_layout q_view,
+OM_KERNEL(om_zeta, void *out, int out_type, const void *s, int s_type, OM_GIVEN om_layout s_view, const void *q, int q_type, OM_GIVEN om_layout q_view,
 		  om_i64 n) {
 	OM_EACH(i, n)
 		om_store_d(out, i, out_type, zeta(om_load_d(s, om_at(s_view, i), s_type), om_load_d(q, om_at(q_view, i), q_type)));

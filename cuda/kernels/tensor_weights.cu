@@ -95,7 +95,7 @@ template <class T, int LINES, int THREADS> struct widened_lines {
 
 template <class M, int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void weighted(typename M::T *out, float *parts, const typename M::T *left, const om_layout &rows, om_i64 left_step, WEIGHT,
-						SCALED_ENDING(typename M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how, int vectors, int fours) {
+						SCALED_ENDING(const om_layout &, typename M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how, int vectors, int fours) {
 	typedef typename M::T T;
 #if defined(__CUDA_ARCH__) && !AHEAD
 	// The weight is widened in memory there.
@@ -159,8 +159,8 @@ OM_DEVICE void weighted(typename M::T *out, float *parts, const typename M::T *l
 }
 
 #define WEIGHTED(name, M, lines, columns, tall, wide, threads, blocks)                                                       \
-	BOUNDED_KERNEL(threads, blocks, name, M::T *out, float *parts, const M::T *left, om_layout rows, om_i64 left_step, WEIGHT, \
-				   SCALED_ENDING(M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how, int vectors, int fours) {   \
+	BOUNDED_KERNEL(threads, blocks, name, M::T *out, float *parts, const M::T *left, OM_GIVEN om_layout rows, om_i64 left_step, WEIGHT, \
+				   SCALED_ENDING(OM_GIVEN om_layout, M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how, int vectors, int fours) {   \
 		weighted<M, lines, columns, tall, wide>(out, parts, left, rows, left_step, right, type, line, right_step, SCALED_END, m, \
 												n, k, part, left_how, vectors, fours);                                       \
 	}

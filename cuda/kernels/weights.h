@@ -6,9 +6,10 @@
 static __device__ __noinline__ float any_at(const void *p, om_i64 i, int type) { return om_load_f(p, i, type); }
 
 #define WEIGHT const void *right, int type, om_i64 line, om_i64 right_step
-#define SCALED_ENDING(T)                                                                                               \
+// L is how the layout is taken: by kernels as it is given.
+#define SCALED_ENDING(L, T)                                                                                            \
 	const void *scales, int scales_type, om_i64 scale_step, const void *bias, int bias_type, om_i64 bias_step,         \
-		const T *added, om_layout added_rows, om_i64 added_step, int act, float act_a, float act_b
+		const T *added, L added_rows, om_i64 added_step, int act, float act_a, float act_b
 #define SCALED_END scales, scales_type, scale_step, bias, bias_type, bias_step, added, added_rows, added_step, act, act_a, act_b
 
 // widen_four makes floats of four elements that lie behind each other, int8 or half floats.

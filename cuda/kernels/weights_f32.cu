@@ -100,7 +100,7 @@ template <int LINES, int THREADS> struct narrow_lines {
 
 template <int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void weighted(float *out, float *parts, const float *left, const om_layout &rows, om_i64 left_step, WEIGHT,
-						SCALED_ENDING(float), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how, int right_how, int fours) {
+						SCALED_ENDING(const om_layout &, float), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how, int right_how, int fours) {
 	typedef tile<ROWS, COLS, TALL, WIDE> own;
 	__shared__ __align__(16) float space[own::FLOATS];
 	spot at = spot_of(m, n, 1, ROWS, COLS);
@@ -135,8 +135,8 @@ OM_DEVICE void weighted(float *out, float *parts, const float *left, const om_la
 }
 
 #define WEIGHTED(name, lines, columns, tall, wide, blocks)                                                                \
-	BOUNDED_KERNEL((lines / tall * (columns / wide)), blocks, name, float *out, float *parts, const float *left, om_layout rows, \
-				   om_i64 left_step, WEIGHT, SCALED_ENDING(float), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how,      \
+	BOUNDED_KERNEL((lines / tall * (columns / wide)), blocks, name, float *out, float *parts, const float *left, OM_GIVEN om_layout rows, \
+				   om_i64 left_step, WEIGHT, SCALED_ENDING(OM_GIVEN om_layout, float), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how,      \
 				   int right_how, int fours) {                                                                            \
 		weighted<lines, columns, tall, wide>(out, parts, left, rows, left_step, right, type, line, right_step, SCALED_END, m, \
 											 n, k, part, left_how, right_how, fours);                                     \

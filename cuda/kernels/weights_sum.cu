@@ -3,7 +3,7 @@
 
 // The parts of sums, one after the other, and what a linear with a narrow weight ends with; out and added are of a dtype.
 OM_KERNEL(om_weights_sum, void *out, int out_type, const float *parts, const void *scales, int scales_type, om_i64 scale_step,
-		  const void *bias, int bias_type, om_i64 bias_step, const void *added, om_layout added_rows, om_i64 added_step, int act,
+		  const void *bias, int bias_type, om_i64 bias_step, const void *added, OM_GIVEN om_layout added_rows, om_i64 added_step, int act,
 		  float act_a, float act_b, om_i64 n, om_i64 total, int count) {
 	OM_EACH(i, total) {
 		float sum = 0;

@@ -31,7 +31,7 @@ OM_DEVICE void into_points(float *d, int step) {
 }
 
 // The points of tiles: v[point][channel][tile].
-OM_KERNEL(om_winograd_in, float *v, const float *x, winograd_sizes s, om_i64 n) {
+OM_KERNEL(om_winograd_in, float *v, const float *x, OM_GIVEN winograd_sizes s, om_i64 n) {
 	OM_EACH(i, n) {
 		om_i64 channel = i, t = om_take(&channel, s.lines), tile = s.first + t;
 		om_i64 left = om_take(&tile, s.across) * 4 - s.padding[1], above = om_take(&tile, s.down) * 4 - s.padding[0];
@@ -97,7 +97,7 @@ OM_DEVICE void of_points(float *to, const float *m, int step) {
 }
 
 // Results out of the sums m[point][channel][tile]. fours says that lines are multiples of sixteen bytes.
-OM_KERNEL(om_winograd_out, float *out, const float *m, const float *bias, om_i64 bias_step, winograd_sizes s, ENDING(float, float),
+OM_KERNEL(om_winograd_out, float *out, const float *m, const float *bias, om_i64 bias_step, OM_GIVEN winograd_sizes s, ENDING(float, float),
 		  int fours, om_i64 n) {
 	OM_EACH(i, n) {
 		om_i64 channel = i, t = om_take(&channel, s.lines), tile = s.first + t;

@@ -10,10 +10,9 @@ package devicetest
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -24,6 +23,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models/aten"
@@ -103,13 +104,13 @@ func Cases() ([]Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := fs.Glob(fsys, "*.json.gz")
+	names, err := fs.Glob(fsys, "*.zst")
 	if err != nil {
 		return nil, err
 	}
 	var all []Case
 	for _, name := range names {
-		family := strings.TrimSuffix(path.Base(name), ".json.gz")
+		family := strings.TrimSuffix(path.Base(name), ".zst")
 		cases, err := read(fsys, name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -128,7 +129,13 @@ type fileTensor struct {
 	Shape   []int
 	Strides []int
 	Offset  int
-	Data    string
+}
+
+// A fileMemory is what an argument or a result holds: so many bytes, which lie behind all calls.
+type fileMemory struct {
+	DType string
+	Shape []int // of a result
+	Data  int
 }
 
 type fileArg struct {
@@ -153,25 +160,34 @@ type fileTensorRest struct {
 type fileCase struct {
 	Target  string
 	Args    map[string]fileArg
-	Inputs  []struct{ DType, Data string }
-	Outputs []fileTensor
+	Inputs  []fileMemory
+	Outputs []fileMemory
 	Bound   float64
 	Note    string
 }
 
+// read reads a family's file: a list of calls, and behind it the bytes of tensors. testdata/calls.py writes it.
 func read(fsys fs.FS, name string) ([]Case, error) {
-	raw, err := fs.ReadFile(fsys, name)
+	packed, err := fs.ReadFile(fsys, name)
 	if err != nil {
 		return nil, err
 	}
-	r, err := gzip.NewReader(bytes.NewReader(raw))
+	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return nil, err
 	}
+	defer r.Close()
+	all, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	end := []byte("\n]\n")
+	n := bytes.Index(all, end) + len(end)
 	var list []fileCase
-	if err := json.NewDecoder(r).Decode(&list); err != nil {
+	if err := json.Unmarshal(all[:n], &list); err != nil {
 		return nil, err
 	}
+	memory := behind(all[n:], list)
 	cases := make([]Case, len(list))
 	for i, f := range list {
 		c := Case{
@@ -179,7 +195,7 @@ func read(fsys fs.FS, name string) ([]Case, error) {
 			Args: make(map[string]any), Inputs: make(map[string]*tensor.Tensor),
 		}
 		for k, in := range f.Inputs {
-			d, data, err := decode(in.DType, in.Data)
+			d, data, err := memory(in)
 			if err != nil {
 				return nil, err
 			}
@@ -192,7 +208,7 @@ func read(fsys fs.FS, name string) ([]Case, error) {
 			}
 		}
 		for _, o := range f.Outputs {
-			d, data, err := decode(o.DType, o.Data)
+			d, data, err := memory(o)
 			if err != nil {
 				return nil, err
 			}
@@ -203,13 +219,29 @@ func read(fsys fs.FS, name string) ([]Case, error) {
 	return cases, nil
 }
 
-func decode(dtype, data string) (tensor.DType, []byte, error) {
-	d, ok := tensor.ParseDType(dtype)
-	if !ok {
-		return d, nil, fmt.Errorf("dtype %q", dtype)
+// behind returns a function that gives each memory of the calls, in their order, its bytes. Those of elements of one byte
+// lie first, then those of two, four, and eight and more.
+func behind(all []byte, calls []fileCase) func(fileMemory) (tensor.DType, []byte, error) {
+	group := func(d tensor.DType) int { return min(d.Size(), 8) }
+	var begins [9]int
+	for _, c := range calls {
+		for _, m := range slices.Concat(c.Inputs, c.Outputs) {
+			if d, ok := tensor.ParseDType(m.DType); ok {
+				for larger := group(d) + 1; larger < len(begins); larger++ {
+					begins[larger] += m.Data
+				}
+			}
+		}
 	}
-	p, err := base64.StdEncoding.DecodeString(data)
-	return d, p, err
+	return func(m fileMemory) (tensor.DType, []byte, error) {
+		d, ok := tensor.ParseDType(m.DType)
+		if !ok {
+			return d, nil, fmt.Errorf("dtype %q", m.DType)
+		}
+		begin := begins[group(d)]
+		begins[group(d)] += m.Data
+		return d, bytes.Clone(all[begin:begins[group(d)]]), nil
+	}
 }
 
 // value returns an argument as aten.BuildCall takes it.

@@ -86,7 +86,7 @@ type attending struct {
 	c                                       *ops.Call
 	set                                     *simd.Set
 	q, k, v, keys, values, at, table, sinks ops.View
-	bias                                    ops.View
+	bias, also                              ops.View
 	scale, softcap                          float32
 	window, chunk                           int
 	// tiles are where tiles begin, and the end of all.
@@ -102,7 +102,7 @@ func runAttend(c *ops.Call) error {
 	a.attendSizes = sizesOfAttend(c.In[0].Shape(), c.In[4].Shape(), c.In[6].Shape(), c.In[4].DType, c.Attrs)
 	a.c, a.set = c, c.Pool.Set
 	a.q, a.k, a.v, a.keys, a.values, a.at, a.table = c.In[0], c.In[1], c.In[2], c.In[3], c.In[4], c.In[5], c.In[6]
-	a.sinks, a.bias = c.Operand(7), c.Operand(8)
+	a.sinks, a.bias, a.also = c.Operand(7), c.Operand(8), c.Operand(9)
 	a.scale, a.softcap = float32(c.Attrs.Float("scale")), float32(c.Attrs.Float("softcap"))
 	a.window, a.chunk = c.Attrs.Int("window"), c.Attrs.Int("chunk")
 	err := a.check()
@@ -118,7 +118,7 @@ func runAttend(c *ops.Call) error {
 	}
 	a.c, a.set = nil, nil
 	a.q, a.k, a.v, a.keys, a.values, a.at, a.table, a.sinks = ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}, ops.View{}
-	a.bias = ops.View{}
+	a.bias, a.also = ops.View{}, ops.View{}
 	attendings.Put(a)
 	return err
 }
@@ -137,6 +137,11 @@ func (a *attending) check() error {
 		for b := a.first(int(p)) / graph.BlockRows; b <= int(p)/graph.BlockRows; b++ {
 			if x := a.block(r, b); x < 0 || x >= int64(places) {
 				return &graph.IndexError{Index: x, Size: int64(places), Operand: 6}
+			}
+		}
+		for i := range a.others() {
+			if x := a.other(r, i); x < 0 || x >= int64(places) {
+				return &graph.IndexError{Index: x, Size: int64(places), Operand: 9}
 			}
 		}
 	}
@@ -182,6 +187,20 @@ func (a *attending) block(row, b int) int64 {
 	return ops.Elements[int64](a.table)[l.Offset+row*l.Strides[0]+b*l.Strides[1]]
 }
 
+// others is how many further blocks a row is written to.
+func (a *attending) others() int {
+	if a.also.Absent() {
+		return 0
+	}
+	return a.also.Shape()[1]
+}
+
+// other returns which block of the caches further block i of a row is.
+func (a *attending) other(row, i int) int64 {
+	l := &a.also.Layout
+	return ops.Elements[int64](a.also)[l.Offset+row*l.Strides[0]+i*l.Strides[1]]
+}
+
 // first returns the first position that one looks at.
 func (a *attending) first(position int) int {
 	first := 0
@@ -211,6 +230,12 @@ func (w *attendWriter) Run(from, to int) {
 			place := int(a.block(r, int(p)/graph.BlockRows))*graph.BlockRows + int(p)%graph.BlockRows
 			a.write(a.keys, place, a.k, r, g, a.width, room)
 			a.write(a.values, place, a.v, r, g, a.valueWidth, room)
+			for i := range a.others() {
+				if to := int(a.other(r, i))*graph.BlockRows + int(p)%graph.BlockRows; to != place {
+					a.copy(a.keys, to, place, g)
+					a.copy(a.values, to, place, g)
+				}
+			}
 		}
 	}
 	ops.BlockBuffers.Put(buffer)
@@ -230,6 +255,12 @@ func (a *attending) write(cache ops.View, place int, x ops.View, row, group, wid
 		a.load(part, x, from+k*stride, stride)
 		a.store(cache, to+k, part)
 	}
+}
+
+// copy puts what a cache has of a head at one place to another.
+func (a *attending) copy(cache ops.View, to, from, group int) {
+	bytes := cache.Shape()[2] * cache.DType.Size()
+	copy(cache.Data[(to*a.groups+group)*bytes:][:bytes], cache.Data[(from*a.groups+group)*bytes:][:bytes])
 }
 
 // writeRounded puts a row into a cache of int8.

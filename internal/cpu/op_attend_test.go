@@ -585,3 +585,58 @@ func TestRoundedRowsAreLoadedAlike(t *testing.T) {
 		})
 	}
 }
+
+// TestAttendMirrorsRows: a row that another sequence has, too, is written to its block as that would write it, whatever
+// the caches are of, and what that sequence attends to are the same bits; nothing else is written.
+func TestAttendMirrorsRows(t *testing.T) {
+	pool := ops.NewPool(2)
+	defer pool.Close()
+	for _, c := range attendCases {
+		a, b := newAttended(c, 2, rand.New(rand.NewPCG(9, 1))), newAttended(c, 2, rand.New(rand.NewPCG(9, 1)))
+		const first, last = 20, 24
+		for _, x := range []*attended{a, b} { // the sequences part behind the last row
+			copy(x.q[1], x.q[0][:last])
+			copy(x.k[1], x.k[0][:last])
+			copy(x.v[1], x.v[0][:last])
+			x.run(t, pool, append(whole(0, first), whole(1, first)...))
+		}
+		rows, twice := whole(0, last)[first:], whole(1, last)[first:]
+		ends := []token{{0, last}, {1, last}}
+		want := b.run(t, pool, append(append(slices.Clone(rows), twice...), ends...))
+		in := a.in(append(slices.Clone(rows), ends...))
+		also := newTensor(tensor.Int64, len(rows)+2, 2)
+		to := ops.Elements[int64](ops.View{Data: also.Data})
+		for i := range rows {
+			to[2*i], to[2*i+1] = a.tables[0][1], a.tables[1][1]
+		}
+		for i, end := range ends {
+			own := a.tables[end.sequence][last/graph.BlockRows]
+			to[2*(len(rows)+i)], to[2*(len(rows)+i)+1] = own, own
+		}
+		for len(in) < 9 {
+			in = append(in, nil)
+		}
+		out, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), append(in, also)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		each := len(out[0].Data) / (len(rows) + 2)
+		for i := range len(rows) + 2 {
+			k := i
+			if i >= len(rows) {
+				k += len(twice)
+			}
+			if !bytes.Equal(out[0].Data[i*each:][:each], want[k]) {
+				t.Errorf("%s: row %d has other bits than where nothing is shared", c.name, i)
+			}
+		}
+		if !bytes.Equal(a.keys.Data, b.keys.Data) || !bytes.Equal(a.values.Data, b.values.Data) {
+			t.Errorf("%s: the caches differ from those of sequences that share nothing", c.name)
+		}
+		to[1] = 99
+		var index *graph.IndexError
+		if _, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), append(in, also)...); !errors.As(err, &index) || index.Operand != 9 {
+			t.Errorf("%s: a block that is not there: %v", c.name, err)
+		}
+	}
+}

@@ -210,7 +210,7 @@ var dependencies = map[string][]string{
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "storage/packed", "cuda/...", "cmd/...", "internal/..."},
 	"github.com/ebitengine/purego":           {"cuda/..."},
-	"github.com/klauspost/compress/zstd":     {"models/internal/zoo"},
+	"github.com/klauspost/compress/zstd":     {"models/internal/zoo", "device/devicetest"},
 	"gorgonia.org/cu":                        {"cuda/..."},
 }
 

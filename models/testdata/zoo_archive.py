@@ -13,10 +13,12 @@ import zstandard
 CONTENTS = "contents.json"
 
 
-def groups(path):
-    """The groups of an archive: pairs of a record's name and the files in it."""
+def groups(path, name=None):
+    """The groups of an archive, or that with a file: pairs of a record's name and the files in it."""
     with zipfile.ZipFile(path) as z:
         for record, members in json.loads(z.read(CONTENTS)).items():
+            if name and name not in dict(members):
+                continue
             data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(z.read(record))).read()
             files, at = {}, 0
             for name, size in members:
@@ -32,6 +34,13 @@ def read(path):
         for _, members in groups(path):
             files |= members
     return files
+
+
+def one(path, name):
+    """One file of an archive."""
+    for _, files in groups(path, name):
+        return files[name]
+    raise KeyError(name)
 
 
 def write(path, files):

@@ -229,7 +229,7 @@ func buildAddress(c *compiler, f *form, s *statement) action {
 	}
 	args := c.args(s, 2)
 	d, a := c.dst(args[0]).slot, c.src(args[1])
-	bases := map[space]uint64{inGlobal: 0, inShared: sharedBase, inLocal: localBase}
+	bases := map[space]uint64{inGlobal: 0, inShared: sharedBase, inLocal: localBase, inParameter: parameterBase}
 	by, ok := bases[in]
 	if !ok {
 		return nil

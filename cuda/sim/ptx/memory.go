@@ -5,7 +5,9 @@ const (
 	sharedBase   = 1 << 56
 	localBase    = 2 << 56
 	constantBase = 3 << 56
-	windowMask   = 1<<56 - 1
+	// Parameters that a kernel reads where they lie.
+	parameterBase = 4 << 56
+	windowMask    = 1<<56 - 1
 	// frameBase is where the operands of calls begin in the space of parameters.
 	frameBase = 1 << 20
 )
@@ -70,6 +72,9 @@ func (t *thread) bytes(in space, address uint64, n int, why purpose) []byte {
 			address &= windowMask
 		case localBase:
 			in = inLocal
+			address &= windowMask
+		case parameterBase:
+			in = inParameter
 			address &= windowMask
 		default:
 			in = inGlobal

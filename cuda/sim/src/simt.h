@@ -12,6 +12,7 @@
 	extern "C" void name(__VA_ARGS__);                         \
 	static simt::registered simt_##name(#name, name);          \
 	extern "C" void name(__VA_ARGS__)
+#define OM_GIVEN const
 #define OM_DYNAMIC(T, name) T *name = (T *)simt::self()->grid->dynamic
 
 // Headers of the host use some of these words, so the simulator itself goes without.

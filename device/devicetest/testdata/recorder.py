@@ -6,18 +6,17 @@ A family's script (cases_<family>.py) imports this module, calls `case` for each
     case(aten.softmax.int, rand(2, 3), -1)
     save("reduction")
 
-which writes <family>.json.gz. Tensors are recorded with their memory and strides, so views (transposed, expanded,
+which writes <family>.zst (calls.py). Tensors are recorded with their memory and strides, so views (transposed, expanded,
 sliced) are tested as views. A case's bound is on |ours − PyTorch's| ≤ bound × max(|PyTorch's|, 1e-30) for floats; other
 dtypes are exact. NaN and infinities must be in the same places. Ops that write in place record what their first argument
 holds afterwards.
 """
 
-import base64
-import gzip
-import json
 import pathlib
 
 import torch
+
+import calls
 
 aten = torch.ops.aten
 HERE = pathlib.Path(__file__).parent
@@ -51,8 +50,7 @@ def special(dtype=torch.float32):
 
 
 def _bytes(t):
-    return base64.b64encode(bytes(t.untyped_storage().tolist())).decode() if t.numel() or t.untyped_storage().nbytes() \
-        else ""
+    return bytes(t.untyped_storage().tolist()) if t.numel() or t.untyped_storage().nbytes() else b""
 
 
 def _name(dtype):
@@ -134,9 +132,5 @@ def case(op, *args, bound=None, note="", **kwargs):
 
 
 def save(family):
-    text = "[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in CASES) + "\n]\n"
-    with open(HERE / (family + ".json.gz"), "wb") as raw:
-        with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=9, mtime=0, filename="") as f:
-            f.write(text.encode())
-    print(family, len(CASES), "cases of", len({c["target"] for c in CASES}), "ops,",
-          (HERE / (family + ".json.gz")).stat().st_size, "bytes")
+    size = calls.write(HERE / (family + ".zst"), CASES)
+    print(family, len(CASES), "cases of", len({c["target"] for c in CASES}), "ops,", size, "bytes")

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/loader/internal/limit"
 )
 
@@ -191,6 +192,9 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(assemble(plain("one", "first"), plain("two", "second")))
 	f.Add(assemble(entry{name: "one", data: []byte{1, 0, 0, 0xff, 0xff}, method: methodDeflate}))
+	for _, seed := range fixtures.Seeds("testdata/fuzz.tar.bz2", "FuzzRead") {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		src := bytesSource(b)
 		a, problems, err := Read(t.Context(), src, Options{Meter: limit.New(1 << 20), Records: 1000})

@@ -1,8 +1,10 @@
 """The list of attacks, and the small builders that several formats share."""
 
+import io
 import json
 import os
 import struct
+import tarfile
 
 from places import PLACES
 
@@ -112,12 +114,13 @@ def dumps(value):
     return json.dumps(value, separators=(",", ":"))
 
 
+ARCHIVE = "files.tar.bz2"
+
+
 def write(root):
-    """Writes all files, removes what is no case any more, and returns the rows of expected.json."""
-    keep = {"README.md", "expected.json"}
-    rows, checks = {}, {}
+    """Writes the archive of all files and of expected.json, and returns the rows of the latter."""
+    files, rows, checks = {}, {}, {}
     for case in CASES:
-        keep.add(case.name)
         if case.open_at in rows:
             raise SystemExit(f"{case.open_at}: two cases")
         rows[case.open_at] = case.row
@@ -128,14 +131,12 @@ def write(root):
         for path, data in case.files.items():
             if len(data) > 16 << 10:
                 raise SystemExit(f"{path}: {len(data)} bytes")
-            path = os.path.join(root, path)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as f:
-                f.write(data)
-    for name in os.listdir(root):
-        if name not in keep and not name.endswith(".py") and name != "__pycache__":
-            raise SystemExit(f"{name} is no case: remove it")
-    with open(os.path.join(root, "expected.json"), "w", encoding="utf-8") as f:
-        json.dump(dict(sorted(rows.items())), f, indent=1, ensure_ascii=False)
-        f.write("\n")
+            files[path] = data
+    text = json.dumps(dict(sorted(rows.items())), indent=1, ensure_ascii=False) + "\n"
+    files["expected.json"] = text.encode()
+    with tarfile.open(os.path.join(root, ARCHIVE), "w:bz2", format=tarfile.PAX_FORMAT, compresslevel=9) as archive:
+        for path, data in sorted(files.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
     return rows

@@ -1,4 +1,4 @@
-"""Writes the hostile files beside this script, and expected.json: what must be answered to each.
+"""Writes files.tar.bz2 beside this script: the hostile files, and expected.json, which says what must be answered to each.
 
 Python's standard library is all it needs; the same files come out every time.
 

@@ -6,11 +6,11 @@ The calls are those of device/devicetest/testdata. A call is listed by its famil
 changed; "unknown" are those that this PyTorch does not have. Made with torch 2.11 and torchvision 0.26."""
 
 import ast
-import base64
 import gzip
 import json
 import os
 import pathlib
+import sys
 
 import torch
 import torchvision  # noqa: F401, which has ops of its own
@@ -18,12 +18,16 @@ import torchvision  # noqa: F401, which has ops of its own
 torch.set_num_threads(1)  # a fork has no other threads
 
 HERE = pathlib.Path(__file__).parent
-CALLS = HERE.parent.parent / "device" / "devicetest" / "testdata"
+CALLS = HERE.parent.parent.parent / "device" / "devicetest" / "testdata"
+sys.path.insert(0, str(CALLS))
+
+import calls  # noqa: E402
+
 NAMED = {"nan": float("nan"), "inf": float("inf"), "-inf": -float("inf")}
 
 
 def memory(m):
-    raw = bytearray(base64.b64decode(m["data"]))
+    raw = bytearray(m["data"])
     dtype = getattr(torch, m["dtype"])
     return torch.frombuffer(raw, dtype=dtype).clone() if raw else torch.empty(0, dtype=dtype)
 
@@ -99,9 +103,9 @@ def apart(call):
 
 def main():
     found, unknown = {}, []
-    for path in sorted(CALLS.glob("*.json.gz")):
+    for path in sorted(CALLS.glob("*.zst")):
         family = path.name.split(".")[0]
-        for n, call in enumerate(json.loads(gzip.decompress(path.read_bytes()))):
+        for n, call in enumerate(calls.read(path)):
             answer = apart(call)
             if answer is None:
                 unknown.append(f"{family}/{n}")

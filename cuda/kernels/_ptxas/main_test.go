@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const said = `ptxas info    : 136 bytes gmem
+ptxas info    : Compiling entry function 'om_a' for 'sm_90'
+ptxas info    : Function properties for om_a
+    176 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 40 registers, used 0 barriers, 176 bytes cumulative stack size
+ptxas info    : Function properties for other_at
+    16 bytes stack frame, 1 bytes spill stores, 0 bytes spill loads
+ptxas info    : Compiling entry function 'om_b' for 'sm_90'
+ptxas info    : Function properties for om_b
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 12 registers
+`
+
+// TestParse: what a function takes that a kernel calls is the kernel's.
+func TestParse(t *testing.T) {
+	uses := parse(said)
+	if a := (use{40, 176, 5, 8}); len(uses) != 2 || uses["om_a"] != a || uses["om_b"] != (use{registers: 12}) {
+		t.Errorf("%+v", uses)
+	}
+}
+
+// TestCompare: a kernel that is above the list, or not in it, fails; one below it does not.
+func TestCompare(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll(filepath.Dir(listPath), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a, b := place{90, "om_a"}, place{90, "om_b"}
+	found := map[place]use{a: {40, 176, 5, 8}, b: {registers: 12}}
+	if err := os.WriteFile(listPath, []byte(list([]place{a, b}, found)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		a, b use
+		want string
+	}{
+		{found[a], found[b], ""},
+		{use{200, 176, 4, 0}, found[b], ""},
+		{use{40, 177, 5, 8}, found[b], "90 om_a 177 5 8"},
+		{use{40, 176, 6, 8}, found[b], "90 om_a 176 6 8"},
+		{found[a], use{12, 0, 0, 4}, "90 om_b 0 0 4"},
+	} {
+		err := compare([]place{a, b}, map[place]use{a: c.a, b: c.b})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v %+v: %v, want %q", c.a, c.b, err, c.want)
+		}
+	}
+}
