@@ -185,7 +185,16 @@ func (g *Pager) runMoved(ctx context.Context, p *prepared) error {
 
 // knows reports whether what names an op's blocks is there: an op before it has had the same.
 func (g *Pager) knows(x *movedOp) bool {
-	return g.away.known[x.launch.In[5].Operand.Value] && g.away.known[x.launch.In[6].Operand.Value]
+	also := x.also()
+	return g.away.known[x.launch.In[5].Operand.Value] && g.away.known[x.launch.In[6].Operand.Value] && (also == nil || g.away.known[also.Operand.Value])
+}
+
+// also names further blocks that rows are written to, nil where there are none.
+func (x *movedOp) also() *device.Argument {
+	if in := x.launch.In; len(in) > 9 && in[9].Operand.Value != graph.NoValue {
+		return &in[9]
+	}
+	return nil
 }
 
 // feeds reports whether an op writes what another one reads.
@@ -234,12 +243,23 @@ func (g *Pager) name(x *movedOp) error {
 				written[k*graph.BlockRows+p%graph.BlockRows] = true
 			}
 		}
+		if also := x.also(); also != nil { // further blocks that the row is written to
+			blocks, l := host.HostBytes(also.Region), &also.Operand.Layout
+			for b := range l.Shape[1] {
+				if k := number(blocks, l.Offset+r*l.Strides[0]+b*l.Strides[1]); k >= 0 && k < x.blocks {
+					written[k*graph.BlockRows+p%graph.BlockRows] = true
+				}
+			}
+		}
 	}
 	x.reads, x.written = runsOf(x.reads[:0], seen, graph.BlockRows), runsOf(x.written[:0], written, 1)
 	if g.away.known == nil {
 		g.away.known = make(map[graph.ValueID]bool)
 	}
 	g.away.known[at.Operand.Value], g.away.known[table.Operand.Value] = true, true
+	if also := x.also(); also != nil {
+		g.away.known[also.Operand.Value] = true
+	}
 	return nil
 }
 

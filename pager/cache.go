@@ -120,18 +120,10 @@ func (g *Pager) growCache(x *cache, bytes int64) error {
 
 // allocPart takes memory of the device for the beginning of a cache that is to have so many bytes at most.
 func (g *Pager) allocPart(bytes, most int64) (device.Memory, error) {
-	if c, ok := g.dev.(device.CacheAllocator); ok && bytes < most {
-		if rooms, ok := c.(cacheRooms); ok {
-			return rooms.AllocCacheRoom(bytes, most)
-		}
+	if rooms, ok := g.dev.(device.RoomAllocator); ok && bytes < most {
+		return rooms.AllocRoom(bytes, most)
 	}
 	return g.allocCache(bytes)
-}
-
-// cacheRooms is a device whose caches can become larger where they are.
-type cacheRooms interface {
-	device.RoomAllocator
-	AllocCacheRoom(bytes, most int64) (device.Memory, error)
 }
 
 // fillCache gives new memory the contents of a cache, or zeros.

@@ -119,16 +119,7 @@ func (d *Device) alloc(bytes int64, purpose hostmem.Purpose) (device.Memory, err
 
 // AllocRoom implements device.RoomAllocator.
 func (d *Device) AllocRoom(bytes, most int64) (device.Memory, error) {
-	return d.allocRoom(bytes, most, hostmem.Activations)
-}
-
-// AllocCacheRoom is AllocRoom for a cache that is to become larger where it is.
-func (d *Device) AllocCacheRoom(bytes, most int64) (device.Memory, error) {
-	return d.allocRoom(bytes, most, hostmem.Caches)
-}
-
-func (d *Device) allocRoom(bytes, most int64, purpose hostmem.Purpose) (device.Memory, error) {
-	buf, err := hostmem.AllocRoom(bytes, most, purpose)
+	buf, err := hostmem.AllocRoom(bytes, most, hostmem.Activations)
 	if err != nil {
 		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
 	}
