@@ -116,7 +116,7 @@ func TestBatchKilled(t *testing.T) {
 // TestBatchAwayKilled: so it is where keys and values wait in a file, of which nothing is left.
 func TestBatchAwayKilled(t *testing.T) {
 	folder := t.TempDir()
-	batchKilled(t, deepModel(t), 30, 2, "--mode", "page", "--memory", "900KiB", "--context", "128", "--swap-folder", folder)
+	batchKilled(t, deepModel(t), 30, 2, "--mode", "page", "--memory", "900KiB", "--context", "128", "--swap", "1GiB", "--swap-folder", folder)
 	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 && goruntime.GOOS != "windows" {
 		t.Errorf("left in the folder: %v, %v", left, err)
 	}

@@ -1,3 +1,5 @@
+//go:build !files
+
 package main
 
 import (
@@ -26,9 +28,9 @@ type batchWidth struct {
 // worth is by how much faster answering has to be for more prompts at once, and for keys and values to wait in a file.
 const worth = 1.05
 
-// mayWait reports whether keys and values of a batch may wait in a file.
+// mayWait reports whether keys and values of a batch may wait in a file: as with all that waits in one, if it is allowed.
 func (w *writing) mayWait() bool {
-	return w.device == "cpu" && w.draft == "" && w.stages.list == "" && !(w.cmd.Flags().Changed("swap") && w.swap == 0)
+	return w.device == "cpu" && w.draft == "" && w.stages.list == "" && w.swap > 0
 }
 
 // bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these
@@ -115,12 +117,9 @@ func (w *writing) widthOf(ctx context.Context, model *models.Model, opts generat
 	}, nil
 }
 
-// hasRoom reports whether there is room on the disk for keys and values: as much as --swap says, or half of what is free.
+// hasRoom reports whether there is room on the disk for keys and values: as much as --swap says, if that is free.
 func (w *writing) hasRoom(p *plan.Plan) bool {
-	if w.swap > 0 {
-		return p.CacheFileBytes <= int64(w.swap)
-	}
-	return newfile.CheckRoom(filepath.Join(w.waitFolder(), "f"), 2*p.CacheFileBytes) == nil
+	return p.CacheFileBytes <= int64(w.swap) && newfile.CheckRoom(filepath.Join(w.waitFolder(), "f"), p.CacheFileBytes) == nil
 }
 
 // waitFolder is where what waits does.

@@ -31,9 +31,9 @@ func TestBatchAway(t *testing.T) {
 	var want []string
 	var widths []int
 	for i, flags := range [][]string{
-		{"--mode", "page", "--memory", "900KiB", "--swap", "0"},
-		{"--mode", "page", "--memory", "900KiB", "--swap-folder", folder},
-		{"--mode", "auto", "--memory", "900KiB", "--swap-folder", folder},
+		{"--mode", "page", "--memory", "900KiB"},
+		{"--mode", "page", "--memory", "900KiB", "--swap", "1GiB", "--swap-folder", folder},
+		{"--mode", "auto", "--memory", "900KiB", "--swap", "1GiB", "--swap-folder", folder},
 		{"--mode", "page", "--memory", "900KiB", "--swap", "1KiB", "--swap-folder", folder},
 	} {
 		out := filepath.Join(dir, strconv.Itoa(i))
@@ -75,7 +75,7 @@ func TestBatchAwayWithoutAPlace(t *testing.T) {
 	model, in := deepModel(t), batchOf(t, 40)
 	folder, out := filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "out.jsonl")
 	_, text, code := command(t, "generate", model, "--batch", in, "-o", out, "--mode", "page", "--memory", "900KiB", "--context", "128",
-		"--swap-folder", folder)
+		"--swap", "1GiB", "--swap-folder", folder)
 	if code != exitFailed || !strings.Contains(text, folder) || !strings.Contains(text, "--swap-folder names") {
 		t.Errorf("%d: %q", code, text)
 	}

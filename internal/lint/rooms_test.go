@@ -36,11 +36,6 @@ var crowded = map[string]struct {
 		"a package of cmd/optimem/internal for what commands share, their flags and errors, and then one for those that write text",
 		62, 12700,
 	},
-	"internal/cpu": {
-		"products, convolutions and attention share the packing and the units of products unexported",
-		"a package below for attention, whose kernels need least of products",
-		31, 8050,
-	},
 }
 
 // checkRoom finds packages that are too large and not listed, and those that are listed and no longer too large.
