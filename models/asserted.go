@@ -32,7 +32,7 @@ func (b *programBuilder) dataNumber(n *exported.Node, args arguments) (v any, is
 		dim = d
 	}
 	switch n.Target {
-	case "torch.ops.aten.sym_size.int":
+	case "torch.ops.aten.sym_size.int", "torch.ops.aten.size.int":
 		switch t := args.positional[0].(type) {
 		case *cells.Ref:
 			v, is = t.Counted(dim)

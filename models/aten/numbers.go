@@ -65,6 +65,7 @@ var scalarTargets = map[string]func(args []any) (any, error){
 	"torch.sym_ite":                                          chosen,
 	"torch.sym_sum":                                          sum,
 	"torch.ops.aten.sym_size.int":                            tensorSize,
+	"torch.ops.aten.size.int":                                tensorSize, // in functions that were scripted
 	"torch.ops.aten.sym_stride.int":                          tensorStride,
 	"torch.ops.aten.sym_numel.default":                       tensorNumel,
 	"torch.ops.aten.sym_constrain_range.default":             nothing,

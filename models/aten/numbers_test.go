@@ -101,9 +101,10 @@ func sameNumber(t *testing.T, name string, args []any, want any) {
 func TestNumbersOfTensors(t *testing.T) {
 	r := cells.NewRef(nil, tensor.Layout{Shape: tensor.Shape{2, 3, 5}, Strides: []int{1, 10, 2}}, tensor.Float32)
 	for _, c := range []struct{ dim, size, stride int }{{0, 2, 1}, {1, 3, 10}, {2, 5, 2}, {-1, 5, 2}, {-2, 3, 10}, {-3, 2, 1}} {
-		size, err := scalarTargets["torch.ops.aten.sym_size.int"]([]any{r, c.dim})
-		if size != c.size || err != nil {
-			t.Errorf("size of dimension %d is %v: %v", c.dim, size, err)
+		for _, name := range []string{"torch.ops.aten.sym_size.int", "torch.ops.aten.size.int"} {
+			if size, err := scalarTargets[name]([]any{r, c.dim}); size != c.size || err != nil {
+				t.Errorf("%s of dimension %d is %v: %v", name, c.dim, size, err)
+			}
 		}
 		stride, err := scalarTargets["torch.ops.aten.sym_stride.int"]([]any{r, c.dim})
 		if stride != c.stride || err != nil {
