@@ -36,6 +36,9 @@ type movedOp struct {
 	coming         *blockTransfer
 }
 
+// namesBlocks are the operands of an op that name the blocks of its rows: positions, tables and further blocks.
+var namesBlocks = [...]int{5, 6, 9}
+
 // A movedCache is where blocks of a cache lie.
 type movedCache struct {
 	name string

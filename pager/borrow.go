@@ -47,6 +47,15 @@ func (g *Pager) lendables(p *program) {
 			apart[s.Value] = true
 		}
 	}
+	for i := range gr.Ops {
+		if p.ops[i].moved != nil { // what names the blocks of caches that wait in a file is read before the op's turn
+			for _, at := range namesBlocks {
+				if at < len(gr.Ops[i].In) {
+					apart[gr.Ops[i].In[at].Value] = true
+				}
+			}
+		}
+	}
 	maker := make(map[graph.ValueID]int)
 	for k := range p.plan.Groups {
 		for i := p.plan.Groups[k].First; i < p.plan.Groups[k].End; i++ {

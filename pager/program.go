@@ -346,6 +346,7 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 	if err := g.moved(ready); err != nil {
 		return nil, errors.Join(err, ready.close())
 	}
+	g.lendables(ready)
 	if g.keeper != nil {
 		ready.kept = ready.stretches()
 	}
@@ -445,7 +446,6 @@ func (g *Pager) prepare(p *program) {
 	if slices.ContainsFunc(gr.Ops, func(op graph.Op) bool { return len(op.Guard) > 0 }) {
 		p.skipped = make([]bool, len(gr.Values)*p.plan.Instances)
 	}
-	g.lendables(p)
 }
 
 // regions say where the values of a program lie while a group is at hand, whose paged parts lie in its slot.
