@@ -418,7 +418,7 @@ func (s *serving) own() (string, error) {
 	return dir, err
 }
 
-// running.ListenTop answers 'optimem top': on the socket that was named, else on one in a folder of the server's own, where
+// listenTop answers 'optimem top': on the socket that was named, else on one in a folder of the server's own, where
 // none is no reason not to serve.
 func (s *serving) listenTop() (server *top.Server, err error) {
 	path := s.TopSocket

@@ -108,7 +108,7 @@ type Run struct {
 	labels []string
 	// code is the file that --arch names, nil where it is none.
 	code *loader.Checkpoint
-	// Folders are those of --lora, adapters what they hold, once they are open; adapter is the name of the one that is used where
+	// Folders are those of --lora, adapters what they hold, once they are open; Adapter is the name of the one that is used where
 	// nothing else says, "" for none.
 	Folders  []adapterFolder
 	adapters []*loader.Checkpoint
