@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
 )
@@ -90,7 +91,7 @@ func TestAdaptersOfText(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"prompt": "x", "lora": "nobody"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, text, code := command(t, "generate", chatModel, "--batch", file, "--lora", loud); code != exitUsage || !strings.Contains(text, "nobody") {
+	if _, text, code := execute(t, "generate", chatModel, "--batch", file, "--lora", loud); code != command.ExitUsage || !strings.Contains(text, "nobody") {
 		t.Errorf("exit code %d, %s", code, text)
 	}
 }
@@ -147,17 +148,17 @@ func TestAdapterErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{"--adapter", "small"}, exitUsage, "--adapter small"},
-		{[]string{"--lora", good, "--adapter", "large"}, exitUsage, "--adapter large"},
-		{[]string{"--lora", good, "--lora", other}, exitUsage, "NAME=DIR"},
-		{[]string{"--lora", "a=" + good, "--lora", "b=" + other}, exitUsage, "--adapter a"},
-		{[]string{"--lora", "none=" + good}, exitUsage, "NAME=DIR"},
-		{[]string{"--lora", "=" + good}, exitUsage, "NAME=DIR"},
-		{[]string{"--lora", filepath.Join(good, "missing")}, exitFailed, "missing"},
-		{[]string{"--lora", empty}, exitUnsupported, "adapter_config.json"},
-		{[]string{"--lora", other}, exitUnsafe, "q_proj.lora_A.weight"},
+		{[]string{"--adapter", "small"}, command.ExitUsage, "--adapter small"},
+		{[]string{"--lora", good, "--adapter", "large"}, command.ExitUsage, "--adapter large"},
+		{[]string{"--lora", good, "--lora", other}, command.ExitUsage, "NAME=DIR"},
+		{[]string{"--lora", "a=" + good, "--lora", "b=" + other}, command.ExitUsage, "--adapter a"},
+		{[]string{"--lora", "none=" + good}, command.ExitUsage, "NAME=DIR"},
+		{[]string{"--lora", "=" + good}, command.ExitUsage, "NAME=DIR"},
+		{[]string{"--lora", filepath.Join(good, "missing")}, command.ExitFailed, "missing"},
+		{[]string{"--lora", empty}, command.ExitUnsupported, "adapter_config.json"},
+		{[]string{"--lora", other}, command.ExitUnsafe, "q_proj.lora_A.weight"},
 	} {
-		out, text, code := command(t, append([]string{"generate", chatModel, "Hello"}, c.args...)...)
+		out, text, code := execute(t, append([]string{"generate", chatModel, "Hello"}, c.args...)...)
 		if code != c.code || out != "" || !strings.Contains(text, c.text) {
 			t.Errorf("%q: exit code %d, want %d: %q %q", c.args, code, c.code, out, text)
 		}

@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -68,8 +71,8 @@ func TestBatchGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	placeAnswers = func(string, func(*os.File) error) error { return errors.New("no room") }
-	_, text, code := command(t, args...)
-	if placeAnswers = newfile.Write; code != exitFailed || !strings.Contains(text, "6 answers in ") {
+	_, text, code := execute(t, args...)
+	if placeAnswers = newfile.Write; code != command.ExitFailed || !strings.Contains(text, "6 answers in ") {
 		t.Fatalf("exit code %d: %q", code, text)
 	}
 	all, err := os.ReadFile(out + journalSuffix)
@@ -108,7 +111,7 @@ func TestBatchGoesOn(t *testing.T) {
 }
 
 // TestBatchKilled: a process that is killed amid a batch leaves nothing that looks like its answers, and the same
-// command gives them.
+// execute gives them.
 func TestBatchKilled(t *testing.T) {
 	batchKilled(t, chatModel, 60, 3)
 }

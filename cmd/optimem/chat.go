@@ -18,7 +18,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 )
@@ -35,8 +37,8 @@ const chatExamples = `  optimem chat ./SmolLM2-135M-Instruct
   optimem chat ./Qwen3-4B --memory 2GiB --system "Answer in one sentence."
   optimem chat ./Qwen3-4B --history talk.json`
 
-func (c *commandLine) chatCommand() *cobra.Command {
-	t := &chatting{writing: writing{run: run{commandLine: c}}, stdin: os.Stdin}
+func chatCommand(c *command.Line) *cobra.Command {
+	t := &chatting{writing: writing{Run: running.Run{Line: c}}, stdin: os.Stdin}
 	return t.command()
 }
 
@@ -47,16 +49,16 @@ func (t *chatting) command() *cobra.Command {
 		Short:   "Talk to a model",
 		Long:    chatLong,
 		Example: chatExamples,
-		Args:    t.oneModel(),
-		RunE: t.enter(func(cmd *cobra.Command, args []string) error {
-			t.cmd, t.model = cmd, args[0]
-			return t.place(t.chat(cmd.Context()))
+		Args:    running.OneModel(t.writing.Run.Line),
+		RunE: t.Enter(func(cmd *cobra.Command, args []string) error {
+			t.Cmd, t.Model = cmd, args[0]
+			return t.Place(t.chat(cmd.Context()))
 		}),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&t.history, "history", "", "go on with a conversation that /save wrote to a `FILE`")
-	grouped(flags, writingGroup, "history")
+	command.Grouped(flags, command.WritingGroup, "history")
 	t.writingFlags(cmd)
 	return cmd
 }
@@ -78,15 +80,15 @@ func (t *chatting) chat(ctx context.Context) (err error) {
 	if err := t.checkWriting(); err != nil {
 		return err
 	}
-	if t.asJSON {
-		return t.usage("'optimem generate --json' gives one answer", "a conversation has no --json")
+	if t.AsJSON {
+		return t.Usage("'optimem generate --json' gives one answer", "a conversation has no --json")
 	}
 	if err := t.settings(); err != nil {
 		return err
 	}
 	if !t.text.HasChat() {
-		return &failure{
-			err: generate.ErrNoChat, code: exitUsage, hints: []string{"'optimem generate' goes on with a text"},
+		return &command.Failure{
+			Err: generate.ErrNoChat, Code: command.ExitUsage, Hints: []string{"'optimem generate' goes on with a text"},
 		}
 	}
 	if err := cmp.Or(t.look(), t.begin()); err != nil {
@@ -132,7 +134,7 @@ func (t *chatting) chat(ctx context.Context) (err error) {
 				return err
 			}
 		case <-interrupts:
-			t.say("note", "Ctrl-D or /exit ends the conversation")
+			t.Say("note", "Ctrl-D or /exit ends the conversation")
 		case <-live.Done():
 			return context.Canceled
 		}
@@ -148,15 +150,15 @@ func (t *chatting) begin() error {
 			return err
 		}
 		if err := json.Unmarshal(text, &t.said); err != nil {
-			return &failure{err: fmt.Errorf("%s is no conversation: %w", t.history, err), code: exitUnsafe}
+			return &command.Failure{Err: fmt.Errorf("%s is no conversation: %w", t.history, err), Code: command.ExitUnsafe}
 		}
 	}
 	if len(t.images) > 0 && t.history != "" {
-		return t.usage("", "--history goes on with what was said, and --image is for the first message")
+		return t.Usage("", "--history goes on with what was said, and --image is for the first message")
 	}
 	for _, m := range t.said {
 		if m.Pictures > 0 {
-			return t.usage("begin anew with --image", "%s is of pictures, which it does not have", t.history)
+			return t.Usage("begin anew with --image", "%s is of pictures, which it does not have", t.history)
 		}
 	}
 	if t.system != "" {
@@ -204,8 +206,8 @@ func (t *chatting) lines(ctx context.Context) <-chan string {
 
 // prompt shows that it is the user's turn, on a terminal.
 func (t *chatting) prompt() {
-	if isTerminal(t.stdout) && !t.quiet {
-		_, _ = io.WriteString(t.stdout, "> ")
+	if command.IsTerminal(t.Stdout) && !t.Quiet {
+		_, _ = io.WriteString(t.Stdout, "> ")
 	}
 }
 
@@ -227,7 +229,7 @@ func (t *chatting) take(
 		return false, nil
 	}
 	if strings.HasPrefix(command, "/") {
-		t.say("error", fmt.Sprintf("there is no %s: /reset, /save FILE and /exit are commands", words(command)))
+		t.Say("error", fmt.Sprintf("there is no %s: /reset, /save FILE and /exit are commands", words(command)))
 		return false, nil
 	}
 	return false, t.answer(ctx, e, line, interrupts)
@@ -254,15 +256,15 @@ func (t *chatting) restore(ctx context.Context, e *openEngine) error {
 	var saved *generate.SavedError
 	switch {
 	case errors.As(err, &saved) && saved.Other:
-		t.say("note", fmt.Sprintf("%s: %v: the conversation is read anew", path, err))
+		t.Say("note", fmt.Sprintf("%s: %v: the conversation is read anew", path, err))
 		return nil
 	case saved != nil:
-		return &failure{
-			err: fmt.Errorf("%s: %w", path, err), code: exitUnsafe,
-			hints: []string{"without that file the conversation is read anew"},
+		return &command.Failure{
+			Err: fmt.Errorf("%s: %w", path, err), Code: command.ExitUnsafe,
+			Hints: []string{"without that file the conversation is read anew"},
 		}
-	case err == nil && !t.quiet:
-		t.say("note", fmt.Sprintf("%s: %s of the conversation need not be read", path, counted(len(tokens), "token")))
+	case err == nil && !t.Quiet:
+		t.Say("note", fmt.Sprintf("%s: %s of the conversation need not be read", path, running.Counted(len(tokens), "token")))
 	}
 	return err
 }
@@ -287,13 +289,13 @@ func (t *chatting) saveKV(ctx context.Context, e *openEngine, path string) (stri
 		}
 		return err
 	})
-	return fmt.Sprintf("%s: keys and values of %s, %s", path, counted(n, "token"), ascii.FormatSize(size)), err
+	return fmt.Sprintf("%s: keys and values of %s, %s", path, running.Counted(n, "token"), ascii.FormatSize(size)), err
 }
 
 // save writes the conversation, and its keys and values beside it.
 func (t *chatting) save(ctx context.Context, e *openEngine, path string) {
 	if path == "" {
-		t.say("error", "/save takes the name of a file")
+		t.Say("error", "/save takes the name of a file")
 		return
 	}
 	messages, err := json.MarshalIndent(t.said, "", "  ")
@@ -304,19 +306,19 @@ func (t *chatting) save(ctx context.Context, e *openEngine, path string) {
 		})
 	}
 	if err != nil {
-		t.say("error", err.Error())
+		t.Say("error", err.Error())
 		return
 	}
-	t.say("note", fmt.Sprintf("%s: %s", path, counted(len(t.said), "message")))
+	t.Say("note", fmt.Sprintf("%s: %s", path, running.Counted(len(t.said), "message")))
 	if len(t.said) == 0 {
 		return
 	}
 	text, err := t.saveKV(ctx, e, path+savedKV)
 	if err != nil {
-		t.say("error", err.Error())
+		t.Say("error", err.Error())
 		return
 	}
-	t.say("note", text)
+	t.Say("note", text)
 }
 
 // unseen is how many pictures come with the next message: all with the first.
@@ -346,20 +348,20 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 	r := t.request("", said)
 	r.Request.Source = t.seen
 	facts, err := e.write(ctx, r, func(piece string) error {
-		_, err := io.WriteString(t.stdout, piece)
+		_, err := io.WriteString(t.Stdout, piece)
 		return err
 	})
 	interrupted := ctx.Err() != nil
 	if facts != nil && facts.Text != "" {
-		if _, err := io.WriteString(t.stdout, "\n"); err != nil {
+		if _, err := io.WriteString(t.Stdout, "\n"); err != nil {
 			return err
 		}
 	}
 	var request *generate.RequestError
 	switch {
 	case errors.As(err, &request) && request.Field == "Prompt":
-		t.say("error", err.Error())
-		t.say(
+		t.Say("error", err.Error())
+		t.Say(
 			"hint",
 			"/reset begins anew; --context N gives a conversation more room, where the model and the memory admit it",
 		)
@@ -367,13 +369,13 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 	case err != nil && !interrupted:
 		return textError(err)
 	case interrupted:
-		t.say("note", "interrupted")
-	case t.verbose:
-		t.say("done", facts.String())
+		t.Say("note", "interrupted")
+	case t.Verbose:
+		t.Say("done", facts.String())
 	case facts.Incomplete:
-		t.say("note", "the answer was cut off"+incompleteText)
+		t.Say("note", "the answer was cut off"+incompleteText)
 	case facts.Finish == generate.FinishLength:
-		t.say("note", "the answer was cut off by --max-tokens or the context")
+		t.Say("note", "the answer was cut off by --max-tokens or the context")
 	}
 	if facts != nil {
 		t.said = append(said, generate.Message{Role: "assistant", Content: facts.Text})

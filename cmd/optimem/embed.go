@@ -20,8 +20,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/embed"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/models"
@@ -42,27 +44,27 @@ const embedExamples = `  optimem embed ./all-MiniLM-L6-v2 "A man is eating food.
   optimem embed ./e5-large --input passages.txt --prompt-name passage -o passages.npy --memory 500MiB
   optimem embed ./Qwen3-Embedding-0.6B --input queries.jsonl --prompt-name query --dim 256 -o queries.jsonl`
 
-func (c *commandLine) embedCommand() *cobra.Command {
-	e := embedding{run: run{commandLine: c}}
+func embedCommand(c *command.Line) *cobra.Command {
+	e := embedding{Run: running.Run{Line: c}}
 	cmd := &cobra.Command{
 		Use:     "embed MODEL [TEXT...] [flags]",
 		Short:   "Make vectors of texts",
 		Long:    embedLong,
 		Example: embedExamples,
-		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+		Args: c.Arguments(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no model given")
 			}
 			return nil
 		}),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
-			e.cmd, e.model, e.args = cmd, args[0], args[1:]
-			return e.place(embedError(e.embed(cmd.Context())))
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
+			e.Cmd, e.Model, e.args = cmd, args[0], args[1:]
+			return e.Place(embedError(e.embed(cmd.Context())))
 		}),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	e.precision, e.runs = precisions[0], 1
+	e.Precision, e.Runs = running.Precisions[0], 1
 	flags.StringVar(&e.input, "input", "", "read a text from each line of a `FILE`, - for standard input; lines of a .jsonl file are "+
 		`"text" or {"id", "text"}`)
 	flags.StringVar(
@@ -71,19 +73,19 @@ func (c *commandLine) embedCommand() *cobra.Command {
 	)
 	flags.StringVar(&e.prompt, "prompt", "", "begin each text with this `TEXT`")
 	flags.IntVar(&e.maxTokens, "max-tokens", 0, "cut texts to `N` tokens (default: as the folder says)")
-	grouped(flags, writingGroup, "input", "prompt-name", "prompt", "max-tokens")
+	command.Grouped(flags, command.WritingGroup, "input", "prompt-name", "prompt", "max-tokens")
 	flags.IntVar(&e.dim, "dim", 0, "cut vectors to their first `N` numbers, for models that were trained for it")
 	flags.BoolVar(&e.normalize, "normalize", false, "give vectors the length 1 whatever the folder says")
 	flags.BoolVar(&e.similarity, "similarity", false, "print how alike the texts are, as the folder compares them")
 	flags.StringVarP(&e.output, "output", "o", "", "write the vectors to a `FILE`: .npy, .safetensors, .json or .jsonl")
-	grouped(flags, outputGroup, "dim", "normalize", "similarity", "output")
-	e.sessionFlags(cmd)
+	command.Grouped(flags, command.OutputGroup, "dim", "normalize", "similarity", "output")
+	e.SessionFlags(cmd)
 	return cmd
 }
 
 // An embedding is one run of the command embed.
 type embedding struct {
-	run
+	running.Run
 	args                   []string
 	input, output          string
 	prompt, promptName     string
@@ -105,34 +107,34 @@ const (
 )
 
 func (e *embedding) check() error {
-	changed := e.cmd.Flags().Changed
+	changed := e.Cmd.Flags().Changed
 	switch format := arrays.FormatOf(e.output); {
 	case e.input != "" && len(e.args) > 0:
-		return e.usage("", "TEXT and --input are both given")
+		return e.Usage("", "TEXT and --input are both given")
 	case changed("prompt") && changed("prompt-name"):
-		return e.usage("", "--prompt and --prompt-name are both given")
+		return e.Usage("", "--prompt and --prompt-name are both given")
 	case changed("dim") && e.dim < 1 || e.dim < 0:
-		return e.usage("", "--dim takes a number of 1 or more")
+		return e.Usage("", "--dim takes a number of 1 or more")
 	case changed("max-tokens") && e.maxTokens < 1 || e.maxTokens < 0:
-		return e.usage("", "--max-tokens takes a number of 1 or more")
+		return e.Usage("", "--max-tokens takes a number of 1 or more")
 	case e.output != "" && format != ".jsonl" && arrays.Formats[format] == nil:
-		return e.usage("there is: .npy, .safetensors, .json, .jsonl", "%s: unknown format of vectors", e.output)
+		return e.Usage("there is: .npy, .safetensors, .json, .jsonl", "%s: unknown format of vectors", e.output)
 	}
-	return e.checkFlags()
+	return e.CheckFlags()
 }
 
 func (e *embedding) embed(ctx context.Context) (err error) {
 	if err := e.check(); err != nil {
 		return err
 	}
-	info, err := os.Stat(e.model)
+	info, err := os.Stat(e.Model)
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return e.usage("", "%s is a file: it takes a folder with a model of texts and its tokenizer", e.model)
+		return e.Usage("", "%s is a file: it takes a folder with a model of texts and its tokenizer", e.Model)
 	}
-	if e.folder, err = embed.OpenContext(ctx, e.model); err != nil {
+	if e.folder, err = embed.OpenContext(ctx, e.Model); err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.folder.Close()) }()
@@ -145,7 +147,7 @@ func (e *embedding) embed(ctx context.Context) (err error) {
 		return err
 	}
 	if e.similarity && len(e.texts) > mostSimilar {
-		return e.usage("", "%d texts: --similarity takes %d at most", len(e.texts), mostSimilar)
+		return e.Usage("", "%d texts: --similarity takes %d at most", len(e.texts), mostSimilar)
 	}
 	embedder, done, err := e.start(ctx)
 	if err != nil {
@@ -163,13 +165,13 @@ func (e *embedding) embed(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if e.asJSON {
+	if e.AsJSON {
 		err = e.printJSON(result, seconds)
 	} else if e.similarity || e.output == "" {
-		_, err = io.WriteString(e.stdout, e.table(result))
+		_, err = io.WriteString(e.Stdout, e.table(result))
 	}
-	if err == nil && !e.quiet {
-		e.say("done", e.facts(result, seconds))
+	if err == nil && !e.Quiet {
+		e.Say("done", e.facts(result, seconds))
 	}
 	return err
 }
@@ -181,14 +183,14 @@ func (e *embedding) start(ctx context.Context) (*embed.Embedder, func() error, e
 		embedder, err := embed.New(ctx, e.folder, nil, opts)
 		return embedder, func() error { return nil }, err
 	}
-	named := e.model
-	e.model, e.class = e.folder.Checkpoint(), e.folder.Class()
-	m, err := e.openModel(ctx)
-	e.model = named
+	named := e.Model
+	e.Model, e.Class = e.folder.Checkpoint(), e.folder.Class()
+	m, err := e.OpenModel(ctx)
+	e.Model = named
 	if err != nil {
 		return nil, nil, err
 	}
-	opts.Session = e.options(nil, 0)
+	opts.Session = e.Options(nil, 0)
 	opts.Session.Observe = func(ev runtime.Event) {
 		switch {
 		case ev.Kind == runtime.GroupDone:
@@ -197,21 +199,21 @@ func (e *embedding) start(ctx context.Context) (*embed.Embedder, func() error, e
 			e.loading += ev.Took
 		}
 	}
-	embedder, err := embed.New(ctx, e.folder, m.model, opts)
+	embedder, err := embed.New(ctx, e.folder, m.Model, opts)
 	if err != nil {
-		return nil, nil, errors.Join(err, m.close())
+		return nil, nil, errors.Join(err, m.Close())
 	}
-	return embedder, func() error { return cmp.Or(embedder.Close(), m.close()) }, nil
+	return embedder, func() error { return cmp.Or(embedder.Close(), m.Close()) }, nil
 }
 
 // all embeds all texts, some thousand at a time.
 func (e *embedding) all(ctx context.Context, embedder *embed.Embedder) (*embed.Result, error) {
-	bar := newCounter(e.stderr, "texts", int64(len(e.texts)))
-	defer bar.clear()
+	bar := command.NewCounter(e.Stderr, "texts", int64(len(e.texts)))
+	defer bar.Clear()
 	all := &embed.Result{Dim: embedder.Dim(), Data: make([]float32, 0, len(e.texts)*embedder.Dim())}
 	for from := 0; from < len(e.texts); from += embedAtOnce {
 		some := e.texts[from:min(from+embedAtOnce, len(e.texts))]
-		r := embed.Request{Prompt: e.prompt, Done: bar.add}
+		r := embed.Request{Prompt: e.prompt, Done: bar.Add}
 		for _, t := range some {
 			r.Texts = append(r.Texts, t.text)
 		}
@@ -236,7 +238,7 @@ func (e *embedding) facts(r *embed.Result, seconds float64) string {
 		tokens += n
 	}
 	line := fmt.Sprintf(
-		"%s of %s in %s", counted(len(r.Tokens), "vector"), counted(r.Dim, "number"), secondsText(seconds),
+		"%s of %s in %s", running.Counted(len(r.Tokens), "vector"), running.Counted(r.Dim, "number"), running.SecondsText(seconds),
 	)
 	if seconds > 0 {
 		line += fmt.Sprintf(", %.0f tokens a second", float64(tokens)/seconds)
@@ -248,7 +250,7 @@ func (e *embedding) facts(r *embed.Result, seconds float64) string {
 		line += ", moved " + ascii.FormatSize(e.loadedBytes)
 	}
 	if r.Cut > 0 {
-		line += fmt.Sprintf("; %s cut to %d tokens", counted(r.Cut, "text"), cmp.Or(e.maxTokens, e.folder.MaxTokens()))
+		line += fmt.Sprintf("; %s cut to %d tokens", running.Counted(r.Cut, "text"), cmp.Or(e.maxTokens, e.folder.MaxTokens()))
 	}
 	return line
 }
@@ -310,7 +312,7 @@ func (v vectorJSON) MarshalJSON() ([]byte, error) {
 }
 
 func (e *embedding) printJSON(r *embed.Result, seconds float64) error {
-	o := jsonout.New(e.stdout)
+	o := jsonout.New(e.Stdout)
 	o.Set("dim", r.Dim)
 	o.Set("tokens", append([]int{}, r.Tokens...))
 	o.Set("cut", r.Cut)
@@ -370,12 +372,12 @@ func embedError(err error) error {
 	case err == nil || errors.As(err, &format):
 		return err
 	case errors.As(err, &folder):
-		return &failure{err: err, code: exitUnsafe, hints: []string{
+		return &command.Failure{Err: err, Code: command.ExitUnsafe, Hints: []string{
 			"a download that stopped early looks like this: compare the folder with the original"}}
 	case errors.As(err, &unknown):
-		return &failure{err: err, code: exitUnsupported}
+		return &command.Failure{Err: err, Code: command.ExitUnsupported}
 	case errors.As(err, &request):
-		return &failure{err: requestFlag(err, request), code: exitUsage}
+		return &command.Failure{Err: requestFlag(err, request), Code: command.ExitUsage}
 	}
 	return textError(err)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -138,28 +140,28 @@ func TestEmbedRefusals(t *testing.T) {
 		code int
 		says string
 	}{
-		{nil, exitUsage, "no model"},
-		{[]string{chatModel, "x", "--input", "f"}, exitUsage, "both given"},
-		{[]string{chatModel, "x", "--prompt", "f", "--prompt-name", "query"}, exitUsage, "both given"},
-		{[]string{chatModel, "x", "--prompt-name", "other"}, exitUsage, "--prompt-name"},
-		{[]string{chatModel, "x", "--dim", "0"}, exitUsage, "--dim"},
-		{[]string{chatModel, "x", "--dim", "65"}, exitUsage, "--dim"},
-		{[]string{chatModel, "x", "--max-tokens", "0"}, exitUsage, "--max-tokens"},
-		{[]string{chatModel, "x", "--max-tokens", "1000000"}, exitUsage, "--max-tokens"},
-		{[]string{chatModel, "x", "-o", filepath.Join(dir, "out.txt")}, exitUsage, ".jsonl"},
-		{[]string{chatModel, "--input", file("empty.txt", "")}, exitUsage, "no text"},
-		{[]string{chatModel, "--input", file("bad.jsonl", "\"x\"\n{}\n"), "-o", filepath.Join(dir, "out.npy")}, exitUsage, "bad.jsonl:2"},
-		{[]string{chatModel, "--input", file("worse.jsonl", "\"x\n")}, exitUsage, "worse.jsonl:1"},
-		{[]string{chatModel, "--input", file("numbers.jsonl", "7\n")}, exitUsage, "numbers.jsonl:1"},
-		{[]string{chatModel, "x", "--mode", "fast"}, exitUsage, "unknown mode"},
-		{[]string{chatModel, "x", "--memory", "10KiB", "-o", filepath.Join(dir, "out.npy")}, exitDoesNotFit, "--memory"},
-		{[]string{filepath.Join(chatModel, "tokenizer.json"), "x"}, exitUsage, "is a file"},
-		{[]string{filepath.Join(chatModel, "missing"), "x"}, exitFailed, ""},
-		{[]string{bad, "x"}, exitUnsafe, "modules.json"},
-		{[]string{foreign, "x"}, exitUnsupported, "my.Module"},
-		{[]string{dir, "x"}, exitUnsupported, "neither modules.json nor config.json"},
+		{nil, command.ExitUsage, "no model"},
+		{[]string{chatModel, "x", "--input", "f"}, command.ExitUsage, "both given"},
+		{[]string{chatModel, "x", "--prompt", "f", "--prompt-name", "query"}, command.ExitUsage, "both given"},
+		{[]string{chatModel, "x", "--prompt-name", "other"}, command.ExitUsage, "--prompt-name"},
+		{[]string{chatModel, "x", "--dim", "0"}, command.ExitUsage, "--dim"},
+		{[]string{chatModel, "x", "--dim", "65"}, command.ExitUsage, "--dim"},
+		{[]string{chatModel, "x", "--max-tokens", "0"}, command.ExitUsage, "--max-tokens"},
+		{[]string{chatModel, "x", "--max-tokens", "1000000"}, command.ExitUsage, "--max-tokens"},
+		{[]string{chatModel, "x", "-o", filepath.Join(dir, "out.txt")}, command.ExitUsage, ".jsonl"},
+		{[]string{chatModel, "--input", file("empty.txt", "")}, command.ExitUsage, "no text"},
+		{[]string{chatModel, "--input", file("bad.jsonl", "\"x\"\n{}\n"), "-o", filepath.Join(dir, "out.npy")}, command.ExitUsage, "bad.jsonl:2"},
+		{[]string{chatModel, "--input", file("worse.jsonl", "\"x\n")}, command.ExitUsage, "worse.jsonl:1"},
+		{[]string{chatModel, "--input", file("numbers.jsonl", "7\n")}, command.ExitUsage, "numbers.jsonl:1"},
+		{[]string{chatModel, "x", "--mode", "fast"}, command.ExitUsage, "unknown mode"},
+		{[]string{chatModel, "x", "--memory", "10KiB", "-o", filepath.Join(dir, "out.npy")}, running.ExitDoesNotFit, "--memory"},
+		{[]string{filepath.Join(chatModel, "tokenizer.json"), "x"}, command.ExitUsage, "is a file"},
+		{[]string{filepath.Join(chatModel, "missing"), "x"}, command.ExitFailed, ""},
+		{[]string{bad, "x"}, command.ExitUnsafe, "modules.json"},
+		{[]string{foreign, "x"}, command.ExitUnsupported, "my.Module"},
+		{[]string{dir, "x"}, command.ExitUnsupported, "neither modules.json nor config.json"},
 	} {
-		_, text, code := command(t, append([]string{"embed"}, c.args...)...)
+		_, text, code := execute(t, append([]string{"embed"}, c.args...)...)
 		if code != c.code || !strings.Contains(text, c.says) {
 			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, text)
 		}

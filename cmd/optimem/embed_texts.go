@@ -46,7 +46,7 @@ func (e *embedding) readTexts() ([]inputText, error) {
 	}
 	texts, err := e.readLines(from, name, isJSONLines(e.input))
 	if err == nil && len(texts) == 0 {
-		err = e.usage("", "%s has no text", name)
+		err = e.Usage("", "%s has no text", name)
 	}
 	return texts, err
 }
@@ -64,12 +64,12 @@ func (e *embedding) readLines(from io.Reader, name string, asJSON bool) ([]input
 		t := inputText{text: scan.Text()}
 		if asJSON {
 			if err := t.parse(scan.Bytes()); err != nil {
-				return nil, e.usage(`a line is "text" or {"id": 1, "text": "…"}`, "%s:%d: %v", name, number, err)
+				return nil, e.Usage(`a line is "text" or {"id": 1, "text": "…"}`, "%s:%d: %v", name, number, err)
 			}
 		}
 		texts = append(texts, t)
 		if total += len(t.text) + len(t.id); len(texts) > maxTexts || total > maxTextBytes {
-			return nil, e.usage(
+			return nil, e.Usage(
 				"", "%s has more than %d texts or than %s", name, maxTexts, ascii.FormatSize(maxTextBytes),
 			)
 		}

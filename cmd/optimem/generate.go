@@ -16,8 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/planned"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -47,14 +49,14 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate ./llava-1.5-7b-hf --image cat.jpg "What is in this picture?"
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
-func (c *commandLine) generateCommand() *cobra.Command {
-	g := generating{writing: writing{run: run{commandLine: c}}}
+func generateCommand(c *command.Line) *cobra.Command {
+	g := generating{writing: writing{Run: running.Run{Line: c}}}
 	cmd := &cobra.Command{
 		Use:     "generate MODEL [PROMPT] [flags]",
 		Short:   "Continue a text, or answer",
 		Long:    generateLong,
 		Example: generateExamples,
-		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+		Args: c.Arguments(func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return errors.New("no model given")
@@ -63,9 +65,9 @@ func (c *commandLine) generateCommand() *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
-			g.cmd, g.model, g.args = cmd, args[0], args[1:]
-			return g.place(g.generate(cmd.Context()))
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
+			g.Cmd, g.Model, g.args = cmd, args[0], args[1:]
+			return g.Place(g.generate(cmd.Context()))
 		}),
 	}
 	flags := cmd.Flags()
@@ -77,13 +79,13 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.StringVar(&g.task, "task", "", "of a sound: `transcribe`, or translate into English (default: the folder's)")
 	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, …")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
-	grouped(flags, writingGroup, "prompt", "raw", "sound", "language", "task", "batch", "output")
+	command.Grouped(flags, command.WritingGroup, "prompt", "raw", "sound", "language", "task", "batch", "output")
 	g.writingFlags(cmd)
 	g.several.define(cmd)
-	g.stages.define(cmd)
-	g.stages.defineDevices(cmd)
+	g.Stages.Define(cmd)
+	g.Stages.DefineDevices(cmd)
 	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
-	grouped(flags, outputGroup, "logprobs")
+	command.Grouped(flags, command.OutputGroup, "logprobs")
 	return cmd
 }
 
@@ -108,19 +110,19 @@ func (g *generating) check() error {
 	}
 	switch {
 	case g.batchFile != "" && (len(g.args) > 0 || g.promptFile != ""):
-		return g.usage("", "--batch has the prompts: there is no place for another")
+		return g.Usage("", "--batch has the prompts: there is no place for another")
 	case g.batchFile != "" && len(g.images) > 0:
-		return g.usage("", "--batch has the prompts: there is no place for an --image")
+		return g.Usage("", "--batch has the prompts: there is no place for an --image")
 	case g.sound != "" && (len(g.args) > 0 || g.promptFile != "" || g.batchFile != ""):
-		return g.usage("", "--sound is what the model reads: there is no place for a prompt")
+		return g.Usage("", "--sound is what the model reads: there is no place for a prompt")
 	case g.batchFile == "" && g.output != "":
-		return g.usage("", "-o is for --batch: an answer by itself goes to standard output")
+		return g.Usage("", "-o is for --batch: an answer by itself goes to standard output")
 	case len(g.args) > 0 && g.promptFile != "":
-		return g.usage("", "PROMPT and --prompt are both given")
-	case g.logprobs > 0 && !g.asJSON:
-		return g.usage("add --json", "--logprobs is for --json")
+		return g.Usage("", "PROMPT and --prompt are both given")
+	case g.logprobs > 0 && !g.AsJSON:
+		return g.Usage("add --json", "--logprobs is for --json")
 	case g.raw && g.system != "":
-		return g.usage("", "--system is part of a conversation, and --raw makes none")
+		return g.Usage("", "--system is part of a conversation, and --raw makes none")
 	}
 	return g.checkSeveral()
 }
@@ -129,7 +131,7 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if err := g.check(); err != nil {
 		return err
 	}
-	if letters, err := generate.OpenLetters(g.model); err != nil {
+	if letters, err := generate.OpenLetters(g.Model); err != nil {
 		return textError(err)
 	} else if letters != nil {
 		return g.spell(ctx, letters)
@@ -160,32 +162,32 @@ func (g *generating) generate(ctx context.Context) (err error) {
 		return err
 	}
 	if n := g.text.Defaults().Beams; n > 1 && !g.several.asked() {
-		g.note("the folder's generation_config.json wants %d beams: --beams %d looks for the most likely text", n, n)
+		g.Note("the folder's generation_config.json wants %d beams: --beams %d looks for the most likely text", n, n)
 	}
 	if g.several.asked() {
 		return g.answerSeveral(ctx, e, r, tokens)
 	}
 	show := func(piece string) error {
-		_, err := io.WriteString(g.stdout, piece)
+		_, err := io.WriteString(g.Stdout, piece)
 		return err
 	}
-	if g.asJSON {
+	if g.AsJSON {
 		show = nil
 	}
 	facts, err := e.write(ctx, r, show)
-	if g.asJSON {
+	if g.AsJSON {
 		if facts == nil {
 			return textError(err)
 		}
-		return cmp.Or(facts.print(g.stdout, g.text), textError(err))
+		return cmp.Or(facts.print(g.Stdout, g.text), textError(err))
 	}
 	if facts != nil && facts.Text != "" && !strings.HasSuffix(facts.Text, "\n") {
-		if _, newline := io.WriteString(g.stdout, "\n"); newline != nil {
+		if _, newline := io.WriteString(g.Stdout, "\n"); newline != nil {
 			return newline
 		}
 	}
-	if err == nil && !g.quiet {
-		g.say("done", facts.String())
+	if err == nil && !g.Quiet {
+		g.Say("done", facts.String())
 	}
 	return textError(err)
 }
@@ -252,29 +254,29 @@ type openEngine struct {
 	writer *generate.Writer
 	kv     int64
 	watch  *writingWatch
-	record *routingRecord
+	record *running.RoutingRecord
 }
 
 // start opens the model and starts an engine with room for sequences of a context; 0 is what the memory admits.
 func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEngine, err error) {
-	m, err := w.openModel(ctx)
+	m, err := w.OpenModel(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = m.close()
+			_ = m.Close()
 		}
 	}()
-	longest := m.model.Context()
+	longest := m.Model.Context()
 	if longest == 0 {
-		_, err := m.model.Steps(models.StepOptions{}) // says why
+		_, err := m.Model.Steps(models.StepOptions{}) // says why
 		return nil, err
 	}
 	if w.context > longest {
-		return nil, w.usage("", "--context %d: the model was made for %d tokens", w.context, longest)
+		return nil, w.Usage("", "--context %d: the model was made for %d tokens", w.context, longest)
 	}
-	if err := w.listenTop(); err != nil {
+	if err := w.ListenTop(); err != nil {
 		return nil, err
 	}
 	draftCkpt, draft, err := w.openDraft(ctx)
@@ -286,74 +288,74 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 			draftCkpt.Close()
 		}
 	}()
-	opts, watch := w.options(nil, 0), newWritingWatch(w.stderr, w.quiet)
+	opts, watch := w.Options(nil, 0), newWritingWatch(w.Stderr, w.Quiet)
 	opts.CachesAway = w.away
-	opts.Observe = runtime.TeeObserver(watch.observe, w.observeTop())
-	record, err := w.recordRouting(m, &opts, w.routing)
+	opts.Observe = runtime.TeeObserver(watch.observe, w.ObserveTop())
+	record, err := w.RecordRouting(m, &opts, w.routing)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = record.close()
+			_ = record.Close()
 		}
 	}()
 	far, err := w.remote()
 	if err != nil {
 		return nil, err
 	}
-	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Branches: w.branches,
+	engine, err := generate.New(ctx, m.Model, generate.Options{
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: running.KVType(w.kv, m.Ckpt), Speculate: w.ahead, Branches: w.branches,
 		Draft: draft, Remote: far, Pictures: len(w.images), Grow: true,
 	})
 	if err != nil {
-		return nil, w.stageFailure(err)
+		return nil, w.StageFailure(err)
 	}
-	w.tellTop(engine.Session())
-	e := &openEngine{w: w, ckpt: m.ckpt, draft: draftCkpt, writer: generate.NewWriter(w.text, engine), watch: watch, record: record}
+	w.TellTop(engine.Session())
+	e := &openEngine{w: w, ckpt: m.Ckpt, draft: draftCkpt, writer: generate.NewWriter(w.text, engine), watch: watch, record: record}
 	p, err := engine.Forecast(ctx)
 	if err != nil {
 		return nil, cmp.Or(engine.Close(), err)
 	}
 	e.kv, watch.weights = planned.CacheBytes(p), p.Fixed.WeightBytes
-	if !w.quiet {
-		w.note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
+	if !w.Quiet {
+		w.Note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
 		if p.CacheSlots > 0 {
-			w.say("note", planned.CachesWait(p, w.waitFolder()))
+			w.Say("note", planned.CachesWait(p, w.WaitFolder()))
 		}
 		if bytes := engine.DraftBytes(); bytes > 0 {
-			w.note("%s beside that for the model that guesses", ascii.FormatSize(bytes))
+			w.Note("%s beside that for the model that guesses", ascii.FormatSize(bytes))
 		}
 		if moved := p.MovedBytes + p.Routed.ExpectedBytes; moved > 0 {
 			guess := ""
 			if !p.Forecast.Measured {
-				guess = guessed
+				guess = running.Guessed
 			}
-			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(moved), secondsText(p.Forecast.Seconds), guess))
+			w.Say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(moved), running.SecondsText(p.Forecast.Seconds), guess))
 		}
 	}
 	return e, nil
 }
 
 func (e *openEngine) close() error {
-	err := cmp.Or(e.record.end(e.writer.Engine().Session()), e.writer.Engine().Close(), e.ckpt.Close())
+	err := cmp.Or(e.record.End(e.writer.Engine().Session()), e.writer.Engine().Close(), e.ckpt.Close())
 	if e.draft != nil {
 		err = cmp.Or(err, e.draft.Close())
 	}
-	return e.w.closeTop(cmp.Or(err, e.w.closeCode()))
+	return e.w.CloseTop(cmp.Or(err, e.w.CloseCode()))
 }
 
 // expect says what reading a prompt takes, where it takes more than a pass and weights are brought for each.
 func (e *openEngine) expect(ctx context.Context, tokens int) error {
 	engine := e.writer.Engine()
 	rows := engine.Rows()
-	if tokens <= rows || e.w.quiet {
+	if tokens <= rows || e.w.Quiet {
 		return nil
 	}
 	p, err := engine.ForecastPass(ctx, rows, 1)
 	if err == nil && p.MovedBytes+p.Routed.ExpectedBytes > 0 {
 		passes := (tokens + rows - 1) / rows
-		e.w.say("note", fmt.Sprintf("the prompt of %d tokens takes %d passes, about %s", tokens, passes, secondsText(float64(passes)*p.Forecast.Seconds)))
+		e.w.Say("note", fmt.Sprintf("the prompt of %d tokens takes %d passes, about %s", tokens, passes, running.SecondsText(float64(passes)*p.Forecast.Seconds)))
 	}
 	return err
 }
@@ -419,7 +421,7 @@ const incompleteText = "; it is not yet what the schema or the grammar asks for"
 
 // String is the line that ends a text.
 func (f *writingFacts) String() string {
-	text := fmt.Sprintf("%s after a prompt of %d, the first in %s", counted(len(f.Tokens), "token"), f.PromptTokens, secondsText(f.FirstTokenSeconds))
+	text := fmt.Sprintf("%s after a prompt of %d, the first in %s", running.Counted(len(f.Tokens), "token"), f.PromptTokens, running.SecondsText(f.FirstTokenSeconds))
 	if rate := f.perSecond(); rate > 0 {
 		text += ", then " + strconv.FormatFloat(rate, 'f', max(0, 2-int(math.Log10(rate))), 64) + " a second"
 	}
@@ -517,13 +519,13 @@ func textError(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &request), errors.As(err, &text):
-		return &failure{err: err, code: exitUsage}
+		return &command.Failure{Err: err, Code: command.ExitUsage}
 	case errors.As(err, &config):
-		return &failure{err: err, code: exitUnsafe}
+		return &command.Failure{Err: err, Code: command.ExitUnsafe}
 	case errors.As(err, &chat):
-		return &failure{err: fmt.Errorf("chat template: %w", err), code: exitUnsupported, hints: []string{"--raw does without the template"}}
+		return &command.Failure{Err: fmt.Errorf("chat template: %w", err), Code: command.ExitUnsupported, Hints: []string{"--raw does without the template"}}
 	case errors.Is(err, generate.ErrNoChat):
-		return &failure{err: err, code: exitUsage, hints: []string{"--raw goes on with the prompt itself"}}
+		return &command.Failure{Err: err, Code: command.ExitUsage, Hints: []string{"--raw goes on with the prompt itself"}}
 	}
 	return tokenizeError(err)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -30,7 +31,7 @@ const worth = 1.05
 
 // mayWait reports whether keys and values of a batch may wait in a file: as with all that waits in one, if it is allowed.
 func (w *writing) mayWait() bool {
-	return w.device == "cpu" && w.draft == "" && w.stages.list == "" && w.swap > 0
+	return w.Device == "cpu" && w.draft == "" && w.Stages.List == "" && w.Swap > 0
 }
 
 // bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these
@@ -41,18 +42,18 @@ func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best
 	if prompts <= mostSequences && !w.mayWait() || w.draft != "" {
 		return best, nil
 	}
-	m, err := w.openModel(ctx)
+	m, err := w.OpenModel(ctx)
 	if err != nil {
 		return best, err
 	}
-	defer func() { err = cmp.Or(err, m.close()) }()
-	longest := m.model.Context()
+	defer func() { err = cmp.Or(err, m.Close()) }()
+	longest := m.Model.Context()
 	if longest == 0 {
 		return best, nil // what is wrong is said when it is started
 	}
-	opts := generate.Options{Session: w.options(nil, 0), Context: min(context, longest), KV: kvType(w.kv, m.ckpt), Speculate: generate.NoSpeculation}
+	opts := generate.Options{Session: w.Options(nil, 0), Context: min(context, longest), KV: running.KVType(w.kv, m.Ckpt), Speculate: generate.NoSpeculation}
 	opts.Session.PlanOnly = true
-	in, err := w.widest(ctx, m.model, opts, prompts)
+	in, err := w.widest(ctx, m.Model, opts, prompts)
 	if in.sequences > 0 {
 		best = in
 	}
@@ -60,7 +61,7 @@ func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best
 		return best, err
 	}
 	opts.Session.CachesAway = true
-	out, err := w.widest(ctx, m.model, opts, prompts)
+	out, err := w.widest(ctx, m.Model, opts, prompts)
 	if out.rate > in.rate*worth {
 		best = out
 	}
@@ -119,8 +120,5 @@ func (w *writing) widthOf(ctx context.Context, model *models.Model, opts generat
 
 // hasRoom reports whether there is room on the disk for keys and values: as much as --swap says, if that is free.
 func (w *writing) hasRoom(p *plan.Plan) bool {
-	return p.CacheFileBytes <= int64(w.swap) && newfile.CheckRoom(filepath.Join(w.waitFolder(), "f"), p.CacheFileBytes) == nil
+	return p.CacheFileBytes <= int64(w.Swap) && newfile.CheckRoom(filepath.Join(w.WaitFolder(), "f"), p.CacheFileBytes) == nil
 }
-
-// waitFolder is where what waits does.
-func (r *run) waitFolder() string { return cmp.Or(r.swapFolder, defaultSwapFolder()) }

@@ -4,6 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -74,9 +77,9 @@ func TestBatchAwayWithoutAPlace(t *testing.T) {
 	}
 	model, in := deepModel(t), batchOf(t, 40)
 	folder, out := filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "out.jsonl")
-	_, text, code := command(t, "generate", model, "--batch", in, "-o", out, "--mode", "page", "--memory", "900KiB", "--context", "128",
+	_, text, code := execute(t, "generate", model, "--batch", in, "-o", out, "--mode", "page", "--memory", "900KiB", "--context", "128",
 		"--swap", "1GiB", "--swap-folder", folder)
-	if code != exitFailed || !strings.Contains(text, folder) || !strings.Contains(text, "--swap-folder names") {
+	if code != command.ExitFailed || !strings.Contains(text, folder) || !strings.Contains(text, "--swap-folder names") {
 		t.Errorf("%d: %q", code, text)
 	}
 	if _, err := os.Stat(out); err == nil {

@@ -14,7 +14,9 @@ import (
 	"os"
 	"sync"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/runtime"
@@ -74,8 +76,8 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() {
-			if err != nil && kept.added > 0 && !g.quiet {
-				g.say("note", fmt.Sprintf("%s in %s: the same command goes on from there", counted(kept.added, "answer"), kept.path))
+			if err != nil && kept.added > 0 && !g.Quiet {
+				g.Say("note", fmt.Sprintf("%s in %s: the same command goes on from there", running.Counted(kept.added, "answer"), kept.path))
 			}
 			if closed := kept.close(err == nil); err == nil {
 				err = closed
@@ -99,7 +101,7 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 		return w.Flush()
 	}
 	if g.output == "" {
-		return write(g.stdout)
+		return write(g.Stdout)
 	}
 	return placeAnswers(g.output, func(f *os.File) error { return write(f) })
 }
@@ -109,7 +111,7 @@ var placeAnswers = newfile.Write
 
 // expectBatch says what answering is expected to take at most: all prompts, and as many tokens as each answer may have.
 func (g *generating) expectBatch(ctx context.Context, e *generate.Engine, lines []batchLine) error {
-	if g.quiet {
+	if g.Quiet {
 		return nil
 	}
 	n := min(e.Sequences(), len(lines), e.Rows())
@@ -131,11 +133,11 @@ func (g *generating) expectBatch(ctx context.Context, e *generate.Engine, lines 
 	}
 	guess := ""
 	if !writes.Forecast.Measured {
-		guess = guessed
+		guess = running.Guessed
 	}
 	seconds := float64(tokens)/float64(n)*writes.Forecast.Seconds + float64(prompts)/float64(e.Rows())*reads.Forecast.Seconds
-	g.say("note", fmt.Sprintf("%d at once, about %.3g tokens a second; %s of prompts and at most %d of answers in about %s%s",
-		n, float64(n)/writes.Forecast.Seconds, counted(prompts, "token"), tokens, secondsText(seconds), guess))
+	g.Say("note", fmt.Sprintf("%d at once, about %.3g tokens a second; %s of prompts and at most %d of answers in about %s%s",
+		n, float64(n)/writes.Forecast.Seconds, running.Counted(prompts, "token"), tokens, running.SecondsText(seconds), guess))
 	return nil
 }
 
@@ -162,8 +164,8 @@ func (g *generating) keepAnswers(ctx context.Context, e *openEngine, lines []bat
 			there++
 		}
 	}
-	if there > 0 && !g.quiet {
-		g.say("note", fmt.Sprintf("%d of %s were in %s, from a run that did not end", there, counted(len(lines), "answer"), kept.path))
+	if there > 0 && !g.Quiet {
+		g.Say("note", fmt.Sprintf("%d of %s were in %s, from a run that did not end", there, running.Counted(len(lines), "answer"), kept.path))
 	}
 	return kept, nil
 }
@@ -194,7 +196,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			continue
 		}
 		wrong := func(err error) error {
-			return usageError(g.cmd, fmt.Errorf("%s:%d: %w", g.batchFile, number, err),
+			return command.UsageError(g.Cmd, fmt.Errorf("%s:%d: %w", g.batchFile, number, err),
 				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens, seed, schema, grammar and lora may be there`)
 		}
 		if len(lines) == maxBatchLines {
@@ -211,7 +213,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			return nil, wrong(errors.New("a prompt and messages"))
 		case l.MaxTokens < 0:
 			return nil, wrong(fmt.Errorf("max_tokens is %d", l.MaxTokens))
-		case l.Lora != nil && *l.Lora != noAdapter && !g.hasAdapter(*l.Lora):
+		case l.Lora != nil && *l.Lora != running.NoAdapter && !g.HasAdapter(*l.Lora):
 			return nil, wrong(fmt.Errorf("lora is %q, and --lora names no such adapter", *l.Lora))
 		case l.Prompt != nil:
 			l.request = g.requestOf(*l.Prompt, nil)
@@ -235,7 +237,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		if l.Lora != nil {
 			l.request.Request.Adapter = *l.Lora
-			if *l.Lora == noAdapter {
+			if *l.Lora == running.NoAdapter {
 				l.request.Request.Adapter = ""
 			}
 		}
@@ -253,7 +255,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		return nil, fmt.Errorf("%s: %w", g.batchFile, err)
 	}
 	if len(lines) == 0 {
-		return nil, g.usage("", "%s has no prompt", g.batchFile)
+		return nil, g.Usage("", "%s has no prompt", g.batchFile)
 	}
 	return lines, nil
 }
@@ -299,10 +301,10 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 	if ctx.Err() != nil {
 		return nil, textError(context.Cause(ctx))
 	}
-	if s := e.writer.Engine().Stats(); !g.quiet {
+	if s := e.writer.Engine().Stats(); !g.Quiet {
 		m := e.writer.Engine().Session().Metrics()
-		g.say("done", fmt.Sprintf("%s of %s in %s of %.3g tokens each, peak %s", counted(int(s.Tokens), "token"),
-			counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)), ascii.FormatSize(m.PeakBytes)))
+		g.Say("done", fmt.Sprintf("%s of %s in %s of %.3g tokens each, peak %s", running.Counted(int(s.Tokens), "token"),
+			running.Counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)), ascii.FormatSize(m.PeakBytes)))
 	}
 	return answers, nil
 }

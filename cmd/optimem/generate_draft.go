@@ -17,7 +17,7 @@ func (w *writing) openDraft(ctx context.Context) (*loader.Checkpoint, *models.Mo
 	if w.draft == "" || w.ahead == generate.NoSpeculation {
 		return nil, nil, nil
 	}
-	ckpt, err := loader.OpenWith(ctx, w.draft, loader.Options{Limits: w.limits(), Verify: w.verify})
+	ckpt, err := loader.OpenWith(ctx, w.draft, loader.Options{Limits: w.Limits(), Verify: w.Verify})
 	if err != nil {
 		return nil, nil, fmt.Errorf("--draft: %w", err)
 	}

@@ -17,15 +17,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
-	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/tensor"
 )
 
 // A writing is one run of a command that writes text.
 type writing struct {
-	run
+	running.Run
 	system    string
 	maxTokens int
 	context   int
@@ -51,11 +51,6 @@ type writing struct {
 	sampling generate.Sampling
 }
 
-// kvList are the names of [generate.KVTypes], kvNames all of them.
-var kvList = []string{"fp32", "bf16", "fp16", "int8"}
-
-const kvNames = "fp32, bf16, fp16, int8"
-
 // writingPrecisions are those of [precisions] in which a row's bits do not depend on how many rows there are, the
 // default first.
 var writingPrecisions = []string{"fp32", "bf16", "int8"}
@@ -64,7 +59,7 @@ var writingPrecisions = []string{"fp32", "bf16", "int8"}
 func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	w.runs = 1
+	w.Runs = 1
 	w.precisionFlag(cmd)
 	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
 	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", generate.DefaultTokens))
@@ -73,17 +68,17 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
 	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
-	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (lossy; default: as the weights)")
+	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+running.KVNames+" (lossy; default: as the weights)")
 	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
 	flags.IntVar(&w.branches, "branches", 1, "verify up to `N` guesses of what follows in a pass, which changes no text")
 	flags.StringVar(&w.draft, "draft", "", "guess with a smaller `MODEL` of the same vocabulary, in the same memory")
 	flags.StringVar(&w.routing, "routing", "", "write which experts rows went to, a line a layer and pass, to `FILE`.jsonl: for 'plan --trace'")
-	grouped(flags, measureGroup, "routing")
-	grouped(flags, writingGroup, "system", "image", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "branches", "draft")
+	command.Grouped(flags, command.MeasureGroup, "routing")
+	command.Grouped(flags, command.WritingGroup, "system", "image", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "branches", "draft")
 
 	w.samplingFlags(cmd)
-	w.sessionFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
+	w.SessionFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(running.KVList, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // samplingFlags defines the flags of how tokens are chosen.
@@ -96,15 +91,15 @@ func (w *writing) samplingFlags(cmd *cobra.Command) {
 	flags.Float64Var(&w.repetition, "repetition-penalty", 0, "make tokens of the text so far less likely by a factor `X`")
 	flags.Float64Var(&w.presence, "presence-penalty", 0, "subtract `X` from the logits of tokens that were written")
 	flags.Float64Var(&w.frequency, "frequency-penalty", 0, "subtract `X` as often as they were written")
-	flags.Uint64Var(&w.seed, "seed", 0, "seed of what is drawn, a number `N`")
-	grouped(flags, samplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
+	flags.Uint64Var(&w.Seed, "seed", 0, "seed of what is drawn, a number `N`")
+	command.Grouped(flags, command.SamplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
 		"frequency-penalty", "seed")
 }
 
 // checkPrecision refuses a precision that products of models that write do not have.
 func (w *writing) checkPrecision() error {
-	if !slices.Contains(writingPrecisions, w.precision) {
-		return w.usage("there is: "+strings.Join(writingPrecisions, ", "), "unknown precision %q", w.precision)
+	if !slices.Contains(writingPrecisions, w.Precision) {
+		return w.Usage("there is: "+strings.Join(writingPrecisions, ", "), "unknown precision %q", w.Precision)
 	}
 	return nil
 }
@@ -112,60 +107,52 @@ func (w *writing) checkPrecision() error {
 // precisionFlag defines the flag of what products round.
 func (w *writing) precisionFlag(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&w.precision, "precision", writingPrecisions[0],
+	flags.StringVar(&w.Precision, "precision", writingPrecisions[0],
 		"round factors of products to a `PRECISION`: fp32, none; bf16; int8, inputs alone, where weights are blocks of integers")
-	grouped(flags, deviceGroup, "precision")
+	command.Grouped(flags, command.DeviceGroup, "precision")
 	_ = cmd.RegisterFlagCompletionFunc("precision", cobra.FixedCompletions(writingPrecisions, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // checkWriting looks at the flags alone.
 func (w *writing) checkWriting() error {
-	changed := w.cmd.Flags().Changed
+	changed := w.Cmd.Flags().Changed
 	for name, n := range map[string]int{"max-tokens": w.maxTokens, "context": w.context, "top-k": w.topK} {
 		if n < 0 || changed(name) && n == 0 && name != "top-k" {
-			return w.usage("", "--%s takes a number of tokens, 1 or more", name)
+			return w.Usage("", "--%s takes a number of tokens, 1 or more", name)
 		}
 	}
 	for name, x := range map[string]float64{"top-p": w.topP, "min-p": w.minP} {
 		if !(x >= 0 && x <= 1) {
-			return w.usage("", "--%s takes a probability, 0 to 1", name)
+			return w.Usage("", "--%s takes a probability, 0 to 1", name)
 		}
 	}
 	for name, x := range map[string]float64{"temperature": w.temperature, "repetition-penalty": w.repetition} {
 		if !(x >= 0) || math.IsInf(x, 0) {
-			return w.usage("", "--%s takes a number that is not negative", name)
+			return w.Usage("", "--%s takes a number that is not negative", name)
 		}
 	}
 	if err := w.checkPrecision(); err != nil {
 		return err
 	}
-	if err := w.checkKV(w.kv); err != nil {
+	if err := w.CheckKV(w.kv); err != nil {
 		return err
 	}
 	if err := w.checkSpeculate(); err != nil {
 		return err
 	}
 	if slices.Contains(w.stops, "") {
-		return w.usage("", "--stop takes a text that is not empty")
+		return w.Usage("", "--stop takes a text that is not empty")
 	}
 	if w.schemaFile != "" && w.grammarFile != "" {
-		return w.usage("", "--schema and --grammar are both given")
+		return w.Usage("", "--schema and --grammar are both given")
 	}
-	return w.checkFlags()
-}
-
-// checkKV looks at the type of keys and values that --kv names.
-func (r *run) checkKV(name string) error {
-	if _, ok := generate.KVTypes[name]; r.cmd.Flags().Changed("kv") && !ok {
-		return r.usage("there is: "+kvNames, "unknown type of keys and values %q", name)
-	}
-	return nil
+	return w.CheckFlags()
 }
 
 // checkSpeculate reads --speculate and --branches.
 func (w *writing) checkSpeculate() error {
 	if w.branches < 1 || w.branches > generate.MostBranches {
-		return w.usage("", "--branches takes a number of guesses, 1 to %d", generate.MostBranches)
+		return w.Usage("", "--branches takes a number of guesses, 1 to %d", generate.MostBranches)
 	}
 	switch w.speculate {
 	case "auto":
@@ -179,7 +166,7 @@ func (w *writing) checkSpeculate() error {
 	}
 	n, err := strconv.Atoi(w.speculate)
 	if err != nil || n < 1 || n > generate.MostSpeculation {
-		return w.usage("", "--speculate takes auto, ngram, off, or a number of tokens, 1 to %d", generate.MostSpeculation)
+		return w.Usage("", "--speculate takes auto, ngram, off, or a number of tokens, 1 to %d", generate.MostSpeculation)
 	}
 	w.ahead = n
 	return nil
@@ -198,7 +185,7 @@ func (w *writing) readGrammar() error {
 			return err
 		}
 		if _, err := w.text.Constraint(w.request("", nil)); err != nil {
-			return w.usage("docs/text.md says what schemas and grammars may have", "%s: %s", path, grammarText(err))
+			return w.Usage("docs/text.md says what schemas and grammars may have", "%s: %s", path, grammarText(err))
 		}
 	}
 	return nil
@@ -216,9 +203,9 @@ func (w *writing) readGrammarFile(path string, to *string) error {
 	}
 	switch {
 	case len(text) > maxGrammar:
-		return w.usage("", "%s has more than %s", path, ascii.FormatSize(maxGrammar))
+		return w.Usage("", "%s has more than %s", path, ascii.FormatSize(maxGrammar))
 	case len(bytes.TrimSpace(text)) == 0:
-		return w.usage("", "%s is empty", path)
+		return w.Usage("", "%s is empty", path)
 	}
 	*to = string(text)
 	return nil
@@ -239,9 +226,9 @@ func grammarText(err error) string {
 // settings reads the folder's, which hold where no flag says otherwise.
 func (w *writing) settings() error {
 	var err error
-	w.text, err = generate.OpenText(w.model)
+	w.text, err = generate.OpenText(w.Model)
 	if errors.Is(err, generate.ErrNoText) {
-		return usageError(w.cmd, err)
+		return command.UsageError(w.Cmd, err)
 	}
 	if err != nil {
 		return textError(err)
@@ -269,25 +256,17 @@ func (w *writing) override(s *generate.Sampling) {
 		"presence-penalty":   func() { s.PresencePenalty = w.presence },
 		"frequency-penalty":  func() { s.FrequencyPenalty = w.frequency },
 	} {
-		if w.cmd.Flags().Changed(name) {
+		if w.Cmd.Flags().Changed(name) {
 			set()
 		}
 	}
-}
-
-// kvType is the dtype of keys and values: what the user says, else that of most of the weights.
-func kvType(name string, ckpt *loader.Checkpoint) tensor.DType {
-	if d, ok := generate.KVTypes[name]; ok {
-		return d
-	}
-	return generate.KVType(ckpt.Weights)
 }
 
 // request is what the flags ask to be written.
 func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
 	return generate.TextRequest{
 		Prompt: prompt, Messages: messages, Stop: w.stops, Schema: json.RawMessage(w.schema), Grammar: w.grammar,
-		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs, Adapter: w.adapter},
+		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.Seed, Logprobs: w.logprobs, Adapter: w.Adapter},
 	}
 }
 

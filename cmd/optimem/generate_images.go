@@ -16,11 +16,11 @@ func (w *writing) look() error {
 	sees := w.text.Defaults().Sees
 	switch {
 	case sees == nil:
-		return w.usage("LLaVA's folders do", "--image: the model sees no pictures")
+		return w.Usage("LLaVA's folders do", "--image: the model sees no pictures")
 	case w.draft != "":
-		return w.usage("", "--draft guesses for texts without pictures")
-	case w.arch == "":
-		w.arch = sees.Class
+		return w.Usage("", "--draft guesses for texts without pictures")
+	case w.Arch == "":
+		w.Arch = sees.Class
 	}
 	return nil
 }
@@ -51,21 +51,21 @@ func (w *writing) pictures(ctx context.Context) (*generate.Source, error) {
 
 // pixels reads a picture as the folder's preprocessor_config.json says.
 func (w *writing) pixels(ctx context.Context, path string) ([]float32, error) {
-	spec, err := w.pictureSpec(path)
+	spec, err := w.PictureSpec(path)
 	if err != nil {
 		return nil, err
 	}
-	p, err := w.decode(ctx, path)
+	p, err := w.Decode(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	height, width, err := spec.Size(p.Height, p.Width)
 	if err != nil {
-		return nil, w.pictureError(path, err)
+		return nil, w.PictureError(path, err)
 	}
 	values := make([]float32, 3*height*width)
 	if err := spec.Apply(ctx, p, values); err != nil {
-		return nil, w.pictureError(path, err)
+		return nil, w.PictureError(path, err)
 	}
 	return values, nil
 }

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 )
 
 // seeingModel makes the folder of a tiny model that sees pictures in texts, whose chat template takes parts.
@@ -90,12 +93,12 @@ func TestGenerateWithImages(t *testing.T) {
 		"with a batch":   {"generate", dir, "--batch", cat, "--image", cat},
 		"with a history": {"chat", dir, "--history", cat, "--image", cat},
 	} {
-		if out, _, code := command(t, args...); code == 0 || out != "" {
+		if out, _, code := execute(t, args...); code == 0 || out != "" {
 			t.Errorf("%s: exit code %d: %q", name, code, out)
 		}
 	}
 	blind := captionModel(t)
-	if _, text, code := command(t, "generate", blind, "w20", "--image", cat); code != exitUsage || !strings.Contains(text, "sees no pictures") {
+	if _, text, code := execute(t, "generate", blind, "w20", "--image", cat); code != command.ExitUsage || !strings.Contains(text, "sees no pictures") {
 		t.Errorf("of a model that sees none: exit code %d: %q", code, text)
 	}
 }
@@ -106,8 +109,8 @@ func TestChatWithImages(t *testing.T) {
 	talk := func(input string, args ...string) []string {
 		t.Helper()
 		var out, text bytes.Buffer
-		c := &commandLine{stdout: &out, stderr: &text}
-		chat := chatting{writing: writing{run: run{commandLine: c}}, stdin: strings.NewReader(input)}
+		c := &command.Line{Stdout: &out, Stderr: &text}
+		chat := chatting{writing: writing{Run: running.Run{Line: c}}, stdin: strings.NewReader(input)}
 		cmd := chat.command()
 		cmd.SetArgs(append([]string{dir, "--quiet", "--max-tokens", "8", "--temperature", "20", "--seed", "1"}, args...))
 		if err := cmd.ExecuteContext(t.Context()); err != nil {

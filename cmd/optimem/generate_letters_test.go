@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 )
 
 // spellingModel makes the folder of a tiny model that says letters of a sound, with weights that follow from their
@@ -89,7 +91,7 @@ func TestGenerateLetters(t *testing.T) {
 		nil, {sound, "--temperature", "1"}, {sound, "--max-tokens", "3"}, {sound, "-n", "2"}, {sound, "--language", "en"},
 		{sound, "--json", "--logprobs", "2"}, {filepath.Join(to, "none.wav")}, {sound, "--sound", sound},
 	} {
-		if out, text, code := command(t, append([]string{"generate", dir}, args...)...); code != exitUsage || out != "" {
+		if out, text, code := execute(t, append([]string{"generate", dir}, args...)...); code != command.ExitUsage || out != "" {
 			t.Errorf("%v: exit code %d: %q", args, code, text)
 		}
 	}
@@ -97,13 +99,13 @@ func TestGenerateLetters(t *testing.T) {
 	if err := os.WriteFile(fast, wavOf(1, 44100, 100), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, text, code := command(t, "generate", dir, fast); code != exitUnsupported || !strings.Contains(text, "-ar 16000") {
+	if _, text, code := execute(t, "generate", dir, fast); code != command.ExitUnsupported || !strings.Contains(text, "-ar 16000") {
 		t.Errorf("another rate: exit code %d: %q", code, text)
 	}
 	if err := os.Remove(filepath.Join(dir, "vocab.json")); err != nil {
 		t.Fatal(err)
 	}
-	if _, text, code := command(t, "generate", dir, sound); code != exitUnsafe || !strings.Contains(text, "vocab.json") {
+	if _, text, code := execute(t, "generate", dir, sound); code != command.ExitUnsafe || !strings.Contains(text, "vocab.json") {
 		t.Errorf("without letters: exit code %d: %q", code, text)
 	}
 }
@@ -174,10 +176,10 @@ func TestGenerateOfAPicture(t *testing.T) {
 	if other, _ := done(t, append([]string{"generate", dir, draw("dog.png", 7)}, ask...)...); other == want {
 		t.Errorf("another picture gives the same: %q", want)
 	}
-	if out, text, code := command(t, "generate", dir, "a cat"); code != exitUsage || out != "" || !strings.Contains(text, "writes of a picture") {
+	if out, text, code := execute(t, "generate", dir, "a cat"); code != command.ExitUsage || out != "" || !strings.Contains(text, "writes of a picture") {
 		t.Errorf("no file: exit code %d: %q", code, text)
 	}
-	if out, text, code := command(t, "generate", dir, filepath.Join(dir, "tokenizer.json")); code == 0 || out != "" {
+	if out, text, code := execute(t, "generate", dir, filepath.Join(dir, "tokenizer.json")); code == 0 || out != "" {
 		t.Errorf("no picture: exit code %d: %q", code, text)
 	}
 }

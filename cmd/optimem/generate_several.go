@@ -15,7 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 )
@@ -36,7 +38,7 @@ func (s *severalFlags) define(cmd *cobra.Command) {
 	flags.IntVar(&s.beams, "beams", 0, "look for the most likely answer as a whole, following `N` at once")
 	flags.Float64Var(&s.lengthPenalty, "length-penalty", 1, "--beams: divide scores by the length to the power of `X`")
 	flags.StringVar(&s.early, "early-stopping", "false", "--beams: `WHEN` there is enough: false, true, never, as transformers has it")
-	grouped(flags, samplingGroup, "answers", "beams", "length-penalty", "early-stopping")
+	command.Grouped(flags, command.SamplingGroup, "answers", "beams", "length-penalty", "early-stopping")
 }
 
 // earlies are the values of --early-stopping.
@@ -44,23 +46,23 @@ var earlies = map[string]generate.Early{"false": generate.EarlyLikely, "true": g
 
 // checkSeveral looks at the flags alone.
 func (g *generating) checkSeveral() error {
-	s, changed := &g.several, g.cmd.Flags().Changed
+	s, changed := &g.several, g.Cmd.Flags().Changed
 	_, known := earlies[s.early]
 	switch {
 	case s.answers < 1 || s.answers > maxAnswers:
-		return g.usage("", "-n takes a number of answers, 1 to %d", maxAnswers)
+		return g.Usage("", "-n takes a number of answers, 1 to %d", maxAnswers)
 	case s.beams < 0 || changed("beams") && s.beams == 0:
-		return g.usage("", "--beams takes a number of texts, 1 or more")
+		return g.Usage("", "--beams takes a number of texts, 1 or more")
 	case s.beams == 0 && (changed("length-penalty") || changed("early-stopping")):
-		return g.usage("add --beams N", "--length-penalty and --early-stopping are for --beams")
+		return g.Usage("add --beams N", "--length-penalty and --early-stopping are for --beams")
 	case !known:
-		return g.usage("there is: false, true, never", "unknown --early-stopping %q", s.early)
+		return g.Usage("there is: false, true, never", "unknown --early-stopping %q", s.early)
 	case s.beams > 0 && s.answers > s.beams:
-		return g.usage("", "-n %d answers of --beams %d: there are no more than that", s.answers, s.beams)
+		return g.Usage("", "-n %d answers of --beams %d: there are no more than that", s.answers, s.beams)
 	case (s.beams > 0 || s.answers > 1) && g.batchFile != "":
-		return g.usage("", "-n and --beams are for one prompt, and --batch has many")
+		return g.Usage("", "-n and --beams are for one prompt, and --batch has many")
 	case (s.beams > 0 || s.answers > 1) && g.logprobs > 0:
-		return g.usage("", "--logprobs is for one answer")
+		return g.Usage("", "--logprobs is for one answer")
 	}
 	if s.beams == 0 {
 		return nil
@@ -69,7 +71,7 @@ func (g *generating) checkSeveral() error {
 		"temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty", "frequency-penalty", "seed", "stop", "schema", "grammar",
 	} {
 		if changed(name) {
-			return g.usage("", "--%s is about tokens one by one, and --beams looks for whole texts", name)
+			return g.Usage("", "--%s is about tokens one by one, and --beams looks for whole texts", name)
 		}
 	}
 	return nil
@@ -103,8 +105,8 @@ func (g *generating) answerSeveral(ctx context.Context, e *openEngine, r generat
 		return textError(err)
 	}
 	m, stats := e.writer.Engine().Session().Metrics(), e.writer.Engine().Stats()
-	if g.asJSON {
-		o := jsonout.New(g.stdout)
+	if g.AsJSON {
+		o := jsonout.New(g.Stdout)
 		o.Set("prompt_tokens", promptTokens)
 		o.Set("seconds", time.Since(begin).Seconds())
 		o.Set("passes", stats.Passes)
@@ -121,13 +123,13 @@ func (g *generating) answerSeveral(ctx context.Context, e *openEngine, r generat
 		if i > 0 {
 			text = "---\n" + text
 		}
-		if _, err := io.WriteString(g.stdout, text); err != nil {
+		if _, err := io.WriteString(g.Stdout, text); err != nil {
 			return err
 		}
 	}
-	if !g.quiet {
-		g.say("done", fmt.Sprintf("%s in %s, %s, peak %s", counted(len(answers), "answer"), passesText(stats.Passes),
-			secondsText(time.Since(begin).Seconds()), ascii.FormatSize(m.PeakBytes)))
+	if !g.Quiet {
+		g.Say("done", fmt.Sprintf("%s in %s, %s, peak %s", running.Counted(len(answers), "answer"), passesText(stats.Passes),
+			running.SecondsText(time.Since(begin).Seconds()), ascii.FormatSize(m.PeakBytes)))
 	}
 	return nil
 }
@@ -158,7 +160,7 @@ func (g *generating) best(ctx context.Context, e *openEngine, r generate.TextReq
 // drawn draws answers, several at once, each with a seed of its own.
 func (g *generating) drawn(ctx context.Context, e *openEngine, r generate.TextRequest) ([]severalAnswer, error) {
 	if r.Request.Sampling.Temperature == 0 {
-		return nil, g.usage("add --temperature 0.8, or --beams N", "without a temperature all %d answers are the same", g.several.answers)
+		return nil, g.Usage("add --temperature 0.8, or --beams N", "without a temperature all %d answers are the same", g.several.answers)
 	}
 	answers, errs := make([]severalAnswer, g.several.answers), make([]error, g.several.answers)
 	ctx, cancel := context.WithCancel(ctx)
@@ -172,7 +174,7 @@ func (g *generating) drawn(ctx context.Context, e *openEngine, r generate.TextRe
 			defer wait.Done()
 			defer func() { <-turns }()
 			one := r
-			one.Request.Seed = g.seed + uint64(i)
+			one.Request.Seed = g.Seed + uint64(i)
 			result, err := e.writer.Write(ctx, one, nil)
 			if err != nil {
 				errs[i] = err

@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/heard"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -27,7 +29,7 @@ func (g *generating) hear() error {
 		}
 	}
 	if g.sound == "" && (g.language != "" || g.task != "") {
-		return g.usage("", "--language and --task are for sounds")
+		return g.Usage("", "--language and --task are for sounds")
 	}
 	return nil
 }
@@ -36,9 +38,9 @@ func (g *generating) hear() error {
 func (g *generating) soundArgument() error {
 	if _, err := os.Stat(g.args[0]); err != nil {
 		if g.text != nil && g.text.Defaults().Pictures {
-			return g.usage("give a picture", "the model writes of a picture, and %.80q is no file", g.args[0])
+			return g.Usage("give a picture", "the model writes of a picture, and %.80q is no file", g.args[0])
 		}
-		return g.usage("give a WAV file, or with --sound the features of one", "the model reads a sound, and %.80q is no file", g.args[0])
+		return g.Usage("give a WAV file, or with --sound the features of one", "the model reads a sound, and %.80q is no file", g.args[0])
 	}
 	g.sound, g.args = g.args[0], nil
 	return nil
@@ -53,7 +55,7 @@ func (g *generating) listened(read func(f *os.File) (generate.Heard, error)) (er
 	defer func() { err = cmp.Or(err, f.Close()) }()
 	h, err := read(f)
 	if err == nil && h.Read < h.Seconds {
-		g.say("note", fmt.Sprintf("the sound has %.1f s, and the model reads the first %.1f: what comes after is left out", h.Seconds, h.Read))
+		g.Say("note", fmt.Sprintf("the sound has %.1f s, and the model reads the first %.1f: what comes after is left out", h.Seconds, h.Read))
 	}
 	return soundError(g.sound, err)
 }
@@ -72,7 +74,7 @@ func (g *generating) source(ctx context.Context) (source *generate.Source, err e
 		features, err := heard.Features(f)
 		var kind *heard.KindError
 		if errors.As(err, &kind) {
-			return h, g.usage("features are float32 [bins, times], as WhisperFeatureExtractor gives them", "%s %v", g.sound, kind)
+			return h, g.Usage("features are float32 [bins, times], as WhisperFeatureExtractor gives them", "%s %v", g.sound, kind)
 		}
 		source = &generate.Source{Features: features}
 		return h, err
@@ -85,11 +87,11 @@ func soundError(path string, err error) error {
 	var config *generate.ConfigError
 	switch {
 	case errors.As(err, &wrong) && wrong.Unsupported:
-		return &failure{err: fmt.Errorf("%s: %w", path, err), code: exitUnsupported, hints: []string{
+		return &command.Failure{Err: fmt.Errorf("%s: %w", path, err), Code: command.ExitUnsupported, Hints: []string{
 			"ffmpeg -i FILE -ar 16000 -ac 1 speech.wav makes a file that is read",
 		}}
 	case errors.As(err, &wrong):
-		return &failure{err: fmt.Errorf("%s: %w", path, err), code: exitUnsafe}
+		return &command.Failure{Err: fmt.Errorf("%s: %w", path, err), Code: command.ExitUnsafe}
 	case errors.As(err, &config):
 		return textError(err)
 	}
@@ -109,17 +111,17 @@ func (g *generating) spell(ctx context.Context, letters *generate.Letters) (err 
 	}); err != nil {
 		return err
 	}
-	m, err := g.openModel(ctx)
+	m, err := g.OpenModel(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = cmp.Or(err, m.close()) }()
+	defer func() { err = cmp.Or(err, m.Close()) }()
 	shapes := map[string]tensor.Shape{letters.Input: input.Layout.Shape}
-	m.in = &runInputs{values: runtime.Values{letters.Input: input}, shapes: shapes}
-	if err := g.begin(ctx, m, nil, shapes); err != nil {
+	m.In = &running.RunInputs{Values: runtime.Values{letters.Input: input}, Shapes: shapes}
+	if err := g.Begin(ctx, m, nil, shapes); err != nil {
 		return err
 	}
-	out, facts, err := m.pass(ctx)
+	out, facts, err := m.Pass(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,11 +130,11 @@ func (g *generating) spell(ctx context.Context, letters *generate.Letters) (err 
 		return err
 	}
 	came := heard.Facts{Text: text, Sound: h.Seconds, Read: h.Read, Seconds: facts.Seconds, Peak: facts.PeakDeviceBytes, Moved: facts.MovedBytes}
-	if g.asJSON {
-		return came.Print(g.stdout)
+	if g.AsJSON {
+		return came.Print(g.Stdout)
 	}
-	if _, err := fmt.Fprintln(g.stdout, text); err == nil && !g.quiet {
-		g.say("done", came.String())
+	if _, err := fmt.Fprintln(g.Stdout, text); err == nil && !g.Quiet {
+		g.Say("done", came.String())
 	}
 	return err
 }
@@ -140,19 +142,19 @@ func (g *generating) spell(ctx context.Context, letters *generate.Letters) (err 
 // checkSpell refuses flags of how tokens are written, and takes the sound that PROMPT names.
 func (g *generating) checkSpell() error {
 	var refused error
-	g.cmd.Flags().Visit(func(f *pflag.Flag) {
-		writes := slices.ContainsFunc(f.Annotations[flagGroup], func(group string) bool {
-			return group == writingGroup || group == samplingGroup || group == stagesGroup
+	g.Cmd.Flags().Visit(func(f *pflag.Flag) {
+		writes := slices.ContainsFunc(f.Annotations[command.FlagGroup], func(group string) bool {
+			return group == command.WritingGroup || group == command.SamplingGroup || group == command.StagesGroup
 		})
 		if (writes || f.Name == "logprobs" || f.Name == "routing") && f.Name != "sound" && refused == nil {
-			refused = g.usage("", "--%s is for models that write token by token: this one says letters of a sound (CTC)", f.Name)
+			refused = g.Usage("", "--%s is for models that write token by token: this one says letters of a sound (CTC)", f.Name)
 		}
 	})
 	switch {
 	case refused != nil || g.sound != "":
 		return refused
 	case len(g.args) == 0:
-		return g.usage("optimem generate MODEL speech.wav", "the model reads a sound, and none is given")
+		return g.Usage("optimem generate MODEL speech.wav", "the model reads a sound, and none is given")
 	}
 	return g.soundArgument()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/tensor"
 )
@@ -108,7 +109,7 @@ func TestGenerateFromASound(t *testing.T) {
 		{"w5", "--sound", features}, {"w5", "--language", "de"}, {"--sound", features, "--language", "tlh"},
 		{"--sound", write(1, 6, 41)}, {"w5"},
 	} {
-		if out, text, code := command(t, append([]string{"generate", dir}, args...)...); code != exitUsage || out != "" {
+		if out, text, code := execute(t, append([]string{"generate", dir}, args...)...); code != command.ExitUsage || out != "" {
 			t.Errorf("%v: exit code %d: %q", args, code, text)
 		}
 	}
@@ -142,7 +143,7 @@ func TestGenerateFromWAV(t *testing.T) {
 		return path
 	}
 	one := write("one.wav", wavOf(1, 16000, 12000))
-	if _, text, code := command(t, "generate", dir, one); code != exitUnsafe || !strings.Contains(text, "preprocessor_config.json") {
+	if _, text, code := execute(t, "generate", dir, one); code != command.ExitUnsafe || !strings.Contains(text, "preprocessor_config.json") {
 		t.Errorf("without a configuration: exit code %d: %q", code, text)
 	}
 	config := `{"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 6, "hop_length": 400, "chunk_length": 1}`
@@ -174,16 +175,16 @@ func TestGenerateFromWAV(t *testing.T) {
 		code int
 		says string
 	}{
-		"44100": {wavOf(1, 44100, 100), exitUnsupported, "-ar 16000"}, "six": {wavOf(6, 16000, 100), exitUnsupported, "-ac 1"},
-		"mp3": {[]byte("ID3\x04\x00\x00\x00\x00\x00\x00\x00\x00"), exitUnsupported, "ffmpeg"},
-		"cut": {wavOf(1, 16000, 100)[:90], exitUnsafe, "it ends in the samples"}, "empty": {nil, exitUnsafe, "it ends in the head"},
+		"44100": {wavOf(1, 44100, 100), command.ExitUnsupported, "-ar 16000"}, "six": {wavOf(6, 16000, 100), command.ExitUnsupported, "-ac 1"},
+		"mp3": {[]byte("ID3\x04\x00\x00\x00\x00\x00\x00\x00\x00"), command.ExitUnsupported, "ffmpeg"},
+		"cut": {wavOf(1, 16000, 100)[:90], command.ExitUnsafe, "it ends in the samples"}, "empty": {nil, command.ExitUnsafe, "it ends in the head"},
 	} {
-		if out, text, code := command(t, "generate", dir, write(name, c.file)); code != c.code || out != "" || !strings.Contains(text, c.says) {
+		if out, text, code := execute(t, "generate", dir, write(name, c.file)); code != c.code || out != "" || !strings.Contains(text, c.says) {
 			t.Errorf("%s: exit code %d: %q", name, code, text)
 		}
 	}
 	for _, args := range [][]string{{one, "--sound", one}, {one, "--task", "sing"}, {one, "--language", "tlh"}, {filepath.Join(to, "none.wav")}} {
-		if out, text, code := command(t, append([]string{"generate", dir}, args...)...); code != exitUsage || out != "" {
+		if out, text, code := execute(t, append([]string{"generate", dir}, args...)...); code != command.ExitUsage || out != "" {
 			t.Errorf("%v: exit code %d: %q", args, code, text)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/hostmem"
 )
@@ -87,24 +89,24 @@ func TestGenerateErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		{nil, exitUsage, "no model given"},
-		{[]string{"a", "b", "c"}, exitUsage, "in quotes"},
-		{[]string{chatModel, "x", "--prompt", "f"}, exitUsage, "both given"},
-		{[]string{chatModel, "x", "--top-p", "1.5"}, exitUsage, "--top-p"},
-		{[]string{chatModel, "x", "--temperature", "-1"}, exitUsage, "--temperature"},
-		{[]string{chatModel, "x", "--max-tokens", "0"}, exitUsage, "--max-tokens"},
-		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, kvNames},
-		{[]string{chatModel, "x", "--context", "100000"}, exitUsage, "256 tokens"},
-		{[]string{chatModel, strings.Repeat("word ", 300)}, exitUsage, "Prompt"},
-		{[]string{chatModel, "x", "-o", "f.jsonl"}, exitUsage, "--batch"},
-		{[]string{chatModel, "x", "--logprobs", "2"}, exitUsage, "--json"},
-		{[]string{chatModel, "x", "--stop", ""}, exitUsage, "--stop"},
-		{[]string{chatModel, "x", "--memory", "10KiB"}, exitDoesNotFit, "--memory"},
-		{[]string{digitsFolder + "digits.pt2", "x"}, exitUsage, "folder"},
-		{[]string{digitsFolder, "x"}, exitUnsupported, ""},
-		{[]string{filepath.Join(chatModel, "missing"), "x"}, exitFailed, ""},
+		{nil, command.ExitUsage, "no model given"},
+		{[]string{"a", "b", "c"}, command.ExitUsage, "in quotes"},
+		{[]string{chatModel, "x", "--prompt", "f"}, command.ExitUsage, "both given"},
+		{[]string{chatModel, "x", "--top-p", "1.5"}, command.ExitUsage, "--top-p"},
+		{[]string{chatModel, "x", "--temperature", "-1"}, command.ExitUsage, "--temperature"},
+		{[]string{chatModel, "x", "--max-tokens", "0"}, command.ExitUsage, "--max-tokens"},
+		{[]string{chatModel, "x", "--kv", "int4"}, command.ExitUsage, running.KVNames},
+		{[]string{chatModel, "x", "--context", "100000"}, command.ExitUsage, "256 tokens"},
+		{[]string{chatModel, strings.Repeat("word ", 300)}, command.ExitUsage, "Prompt"},
+		{[]string{chatModel, "x", "-o", "f.jsonl"}, command.ExitUsage, "--batch"},
+		{[]string{chatModel, "x", "--logprobs", "2"}, command.ExitUsage, "--json"},
+		{[]string{chatModel, "x", "--stop", ""}, command.ExitUsage, "--stop"},
+		{[]string{chatModel, "x", "--memory", "10KiB"}, running.ExitDoesNotFit, "--memory"},
+		{[]string{digitsFolder + "digits.pt2", "x"}, command.ExitUsage, "folder"},
+		{[]string{digitsFolder, "x"}, command.ExitUnsupported, ""},
+		{[]string{filepath.Join(chatModel, "missing"), "x"}, command.ExitFailed, ""},
 	} {
-		out, text, code := command(t, append([]string{"generate"}, c.args...)...)
+		out, text, code := execute(t, append([]string{"generate"}, c.args...)...)
 		if code != c.code || out != "" || !strings.Contains(text, c.text) {
 			t.Errorf("%q: exit code %d, want %d: %q %q", c.args, code, c.code, out, text)
 		}
@@ -155,8 +157,8 @@ func TestGenerateBatch(t *testing.T) {
 	for _, bad := range []string{`{"id": 1}`, `{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}`, `nothing`,
 		`{"prompt": "a", "max_tokens": -1}`} {
 		out := filepath.Join(dir, "none.jsonl")
-		_, text, code := command(t, "generate", chatModel, "--batch", write("bad.jsonl", "{\"prompt\": \"x\"}\n"+bad+"\n"), "-o", out)
-		if code != exitUsage || !strings.Contains(text, "bad.jsonl:2") {
+		_, text, code := execute(t, "generate", chatModel, "--batch", write("bad.jsonl", "{\"prompt\": \"x\"}\n"+bad+"\n"), "-o", out)
+		if code != command.ExitUsage || !strings.Contains(text, "bad.jsonl:2") {
 			t.Errorf("%s: exit code %d: %s", bad, code, text)
 		}
 		if _, err := os.Stat(out); err == nil {
@@ -170,13 +172,13 @@ func TestChat(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "talk.json")
 	talk := func(input string, args ...string) (string, string, int) {
 		var out, text strings.Builder
-		c := &commandLine{stdout: &out, stderr: &text, texts: keeper{w: &out}}
-		chat := chatting{writing: writing{run: run{commandLine: c}}, stdin: strings.NewReader(input)}
+		c := command.NewLine(&out, &text)
+		chat := chatting{writing: writing{Run: running.Run{Line: c}}, stdin: strings.NewReader(input)}
 		cmd := chat.command()
 		cmd.SetArgs(append([]string{chatModel}, args...))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetContext(t.Context())
-		code := c.report(t.Context(), cmd.Execute())
+		code := c.Report(t.Context(), cmd.Execute())
 		for p := hostmem.Weights; p <= hostmem.Staging; p++ {
 			if n := hostmem.InUse(p); n != 0 {
 				t.Errorf("%d bytes of %v are still in use", n, p)
@@ -185,12 +187,12 @@ func TestChat(t *testing.T) {
 		return out.String(), text.String(), code
 	}
 	out, text, code := talk("Who are you?\n\n/save " + saved + "\n/nonsense\n/reset\nHello\n")
-	if code != exitDone || out != "I am a small model. I know a few capitals. 🙂\nHello! How can I help you today?\n" ||
+	if code != command.ExitDone || out != "I am a small model. I know a few capitals. 🙂\nHello! How can I help you today?\n" ||
 		!strings.Contains(text, "/nonsense") || !strings.Contains(text, "2 messages") {
 		t.Errorf("exit code %d: %q %q", code, out, text)
 	}
 	out, text, code = talk("Hello\nWhat is your name?\nAnd more.\n", "--context", "64")
-	if code != exitDone || strings.Count(out, "\n") != 2 || !strings.Contains(text, "cut off by --max-tokens or the context") ||
+	if code != command.ExitDone || strings.Count(out, "\n") != 2 || !strings.Contains(text, "cut off by --max-tokens or the context") ||
 		!strings.Contains(text, "/reset begins anew") {
 		t.Errorf("a conversation that is longer than its context: exit code %d: %q %q", code, out, text)
 	}
@@ -202,7 +204,7 @@ func TestChat(t *testing.T) {
 	if err != nil || len(said) != 2 || said[1].Role != "assistant" || said[0].Content != "Who are you?" {
 		t.Errorf("saved %+v: %v", said, err)
 	}
-	if out, text, code = talk("/exit\nHello\n", "--history", saved); code != exitDone || out != "" || !strings.Contains(text, "need not be read") {
+	if out, text, code = talk("/exit\nHello\n", "--history", saved); code != command.ExitDone || out != "" || !strings.Contains(text, "need not be read") {
 		t.Errorf("exit code %d: %q %q", code, out, text)
 	}
 	// Keys and values go on where the messages do: the same answer, of which less is read; without them, or with another's, it is read
@@ -215,30 +217,30 @@ func TestChat(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, text, code = talk(next, "--history", saved, "--verbose")
-	if code != exitDone || out == "" || !strings.Contains(text, "48 tokens of the conversation need not be read") {
+	if code != command.ExitDone || out == "" || !strings.Contains(text, "48 tokens of the conversation need not be read") {
 		t.Errorf("exit code %d: %q %q", code, out, text)
 	}
-	if other, text, code := talk(next, "--history", saved, "--kv", "fp32"); code != exitDone || other != anew || !strings.Contains(text, "is read anew") {
+	if other, text, code := talk(next, "--history", saved, "--kv", "fp32"); code != command.ExitDone || other != anew || !strings.Contains(text, "is read anew") {
 		t.Errorf("exit code %d: %q, want %q: %q", code, other, anew, text)
 	}
 	if err := os.WriteFile(kv, file[:len(file)-1], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, text, code := talk(next, "--history", saved); code != exitUnsafe || !strings.Contains(text, savedKV) {
+	if _, text, code := talk(next, "--history", saved); code != command.ExitUnsafe || !strings.Contains(text, savedKV) {
 		t.Errorf("cut off: exit code %d: %q", code, text)
 	}
 	if err := os.Remove(kv); err != nil {
 		t.Fatal(err)
 	}
-	if without, text, code := talk(next, "--history", saved); code != exitDone || without != out {
+	if without, text, code := talk(next, "--history", saved); code != command.ExitDone || without != out {
 		t.Errorf("exit code %d: %q, want %q: %q", code, without, out, text)
 	}
-	if _, text, code = talk("Hello\n", "--json"); code != exitUsage {
+	if _, text, code = talk("Hello\n", "--json"); code != command.ExitUsage {
 		t.Errorf("exit code %d: %q", code, text)
 	}
 	// What does not fit into the context is said, and the conversation goes on.
 	long := strings.Repeat("word ", 200)
-	if out, text, code = talk(long + "\nHello\n"); code != exitDone || !strings.Contains(text, "/reset") || out != "Hello! How can I help you today?\n" {
+	if out, text, code = talk(long + "\nHello\n"); code != command.ExitDone || !strings.Contains(text, "/reset") || out != "Hello! How can I help you today?\n" {
 		t.Errorf("exit code %d: %q %q", code, out, text)
 	}
 }
@@ -264,7 +266,7 @@ func TestTokenizeChat(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"--text", "x"}, {"--chat", messages, "x"}, {"--chat", filepath.Join(chatModel, "config.json")}} {
-		if out, text, code := command(t, append([]string{"tokenize", chatModel}, args...)...); code != exitUsage || out != "" {
+		if out, text, code := execute(t, append([]string{"tokenize", chatModel}, args...)...); code != command.ExitUsage || out != "" {
 			t.Errorf("%q: exit code %d: %q %q", args, code, out, text)
 		}
 	}
@@ -314,14 +316,14 @@ func TestGenerateBounded(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{"x", "--grammar", bad}, exitUsage, "bad.gbnf: line 3: syntax error"},
-		{[]string{"x", "--schema", write("bad.json", `{"items": {"uniqueItems": true}}`)}, exitUsage, "bad.json: /items/uniqueItems"},
-		{[]string{"x", "--schema", write("empty.json", " ")}, exitUsage, "is empty"},
-		{[]string{"x", "--schema", schema, "--grammar", counting}, exitUsage, "both given"},
-		{[]string{"x", "--schema", filepath.Join(dir, "missing")}, exitFailed, "missing"},
-		{[]string{"--batch", write("in2.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": \"x\", \"grammar\": \"y\"}\n")}, exitUsage, "in2.jsonl:2: Grammar: line 1"},
+		{[]string{"x", "--grammar", bad}, command.ExitUsage, "bad.gbnf: line 3: syntax error"},
+		{[]string{"x", "--schema", write("bad.json", `{"items": {"uniqueItems": true}}`)}, command.ExitUsage, "bad.json: /items/uniqueItems"},
+		{[]string{"x", "--schema", write("empty.json", " ")}, command.ExitUsage, "is empty"},
+		{[]string{"x", "--schema", schema, "--grammar", counting}, command.ExitUsage, "both given"},
+		{[]string{"x", "--schema", filepath.Join(dir, "missing")}, command.ExitFailed, "missing"},
+		{[]string{"--batch", write("in2.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": \"x\", \"grammar\": \"y\"}\n")}, command.ExitUsage, "in2.jsonl:2: Grammar: line 1"},
 	} {
-		out, text, code := command(t, append([]string{"generate", chatModel}, c.args...)...)
+		out, text, code := execute(t, append([]string{"generate", chatModel}, c.args...)...)
 		if code != c.code || out != "" || !strings.Contains(text, c.text) {
 			t.Errorf("%q: exit code %d: %q %q", c.args, code, out, text)
 		}
@@ -368,8 +370,8 @@ func TestGenerateSeveral(t *testing.T) {
 		{"-n", "2"}, {"-n", "0"}, {"--beams", "0"}, {"--beams", "2", "-n", "3"}, {"--beams", "2", "--temperature", "1"}, {"--length-penalty", "2"},
 		{"--beams", "2", "--early-stopping", "soon"}, {"--beams", "99"}, {"--beams", "2", "--stop", "x"}, {"-n", "2", "--temperature", "1", "--json", "--logprobs", "1"},
 	} {
-		out, text, code := command(t, append([]string{"generate", chatModel, "x"}, args...)...)
-		if code != exitUsage || out != "" {
+		out, text, code := execute(t, append([]string{"generate", chatModel, "x"}, args...)...)
+		if code != command.ExitUsage || out != "" {
 			t.Errorf("%q: exit code %d: %q %q", args, code, out, text)
 		}
 	}
@@ -383,7 +385,7 @@ func TestGenerateBranches(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, n := range []string{"0", "9"} {
-		if _, text, code := command(t, append(ask, "--branches", n)...); code != exitUsage || !strings.Contains(text, "--branches takes") {
+		if _, text, code := execute(t, append(ask, "--branches", n)...); code != command.ExitUsage || !strings.Contains(text, "--branches takes") {
 			t.Errorf("--branches %s: exit code %d: %q", n, code, text)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/listing"
 	"github.com/optimem/optimem/loader"
 )
@@ -29,23 +30,23 @@ const inspectExamples = `  optimem inspect resnet50.pth
   optimem inspect --json model.pt | jq -r '.tensors[] | [.name, .dtype, .bytes] | @tsv'
   optimem inspect --open-memory 1GiB moe-with-100000-tensors.pt`
 
-func (c *commandLine) inspectCommand() *cobra.Command {
+func inspectCommand(c *command.Line) *cobra.Command {
 	var (
 		asJSON    bool
 		text      listing.TextOptions
-		maxMemory sizeFlag
+		maxMemory command.SizeFlag
 	)
 	cmd := &cobra.Command{
 		Use:     "inspect CKPT [flags]",
 		Short:   "Say what is in a checkpoint, without reading a weight",
 		Long:    inspectLong,
 		Example: inspectExamples,
-		Args:    c.arguments(oneCheckpoint),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+		Args:    c.Arguments(oneCheckpoint),
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
 			if text.Tensors < 0 {
-				return usageError(cmd, errors.New("--tensors takes a number of lines, 0 or more"))
+				return command.UsageError(cmd, errors.New("--tensors takes a number of lines, 0 or more"))
 			}
-			return c.inspect(cmd.Context(), args[0], asJSON, text, loader.Limits{MemoryBytes: int64(maxMemory)})
+			return inspect(c, cmd.Context(), args[0], asJSON, text, loader.Limits{MemoryBytes: int64(maxMemory)})
 		}),
 	}
 	flags := cmd.Flags()
@@ -69,10 +70,10 @@ func oneCheckpoint(_ *cobra.Command, args []string) error {
 	return fmt.Errorf("one checkpoint at a time, not %d", len(args))
 }
 
-func (c *commandLine) inspect(
+func inspect(c *command.Line,
 	ctx context.Context, path string, asJSON bool, text listing.TextOptions, limits loader.Limits,
 ) (err error) {
-	boundHeap(limits, path)
+	command.BoundHeap(limits, path)
 	ckpt, err := loader.OpenWith(ctx, path, loader.Options{Limits: limits})
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (c *commandLine) inspect(
 		return err
 	}
 	if asJSON {
-		return l.WriteJSON(c.stdout)
+		return l.WriteJSON(c.Stdout)
 	}
-	return l.WriteText(c.stdout, text)
+	return l.WriteText(c.Stdout, text)
 }

@@ -20,6 +20,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 )
 
 func main() { os.Exit(doMain(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -43,62 +45,20 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 	// The first signal cancels; from then on a second one ends the process in the ordinary way.
 	context.AfterFunc(ctx, stop)
 
-	c := &commandLine{stdout: stdout, stderr: stderr, texts: keeper{w: stdout}}
-	root := c.root()
+	c := command.NewLine(stdout, stderr)
+	root := root(c)
 	root.SetArgs(append([]string{}, args...))
 	err := root.ExecuteContext(ctx)
-	if err != nil && !c.entered {
-		err = usageError(c.called, err)
+	if err != nil && !c.Entered {
+		err = command.UsageError(c.Called, err)
 	}
 	if err == nil {
-		err = c.texts.err
+		err = c.Texts.Err
 	}
-	return c.report(ctx, err)
+	return c.Report(ctx, err)
 }
 
-// A commandLine is what the commands share.
-type commandLine struct {
-	stdout, stderr io.Writer
-	// texts is where cobra writes help, the version and completions to standard output.
-	texts keeper
-	// entered is set once flags and arguments have been accepted: what fails before is the user's usage.
-	entered bool
-	// called is the command whose usage is at fault, if one was recognized.
-	called *cobra.Command
-}
-
-// A keeper keeps the first error of a writer for whoever asks afterwards: cobra prints one in a way of its own, or takes it
-// for a mistake in the usage.
-type keeper struct {
-	w   io.Writer
-	err error
-}
-
-// Write implements [io.Writer]. It always succeeds.
-func (k *keeper) Write(p []byte) (int, error) {
-	if k.err == nil {
-		_, k.err = k.w.Write(p)
-	}
-	return len(p), nil
-}
-
-// enter wraps the body of a command.
-func (c *commandLine) enter(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		c.entered = true
-		return run(cmd, args)
-	}
-}
-
-// arguments wraps a check of positional arguments so that its error is put down to the right command.
-func (c *commandLine) arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		c.called = cmd
-		return check(cmd, args)
-	}
-}
-
-func (c *commandLine) root() *cobra.Command {
+func root(c *command.Line) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "optimem",
 		Short:         "Run PyTorch models larger than memory, without Python",
@@ -114,11 +74,11 @@ func (c *commandLine) root() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.SetOut(c.stderr)
+			cmd.SetOut(c.Stderr)
 			if err := cmd.Help(); err != nil {
 				return err
 			}
-			return &failure{code: exitUsage}
+			return &command.Failure{Code: command.ExitUsage}
 		},
 	}
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -127,18 +87,18 @@ func (c *commandLine) root() *cobra.Command {
 		}
 		return pflag.NormalizedName(name)
 	})
-	root.SetOut(&c.texts)
-	root.SetErr(c.stderr)
+	root.SetOut(&c.Texts)
+	root.SetErr(c.Stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(helpTemplate)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		c.called = cmd
+		c.Called = cmd
 		return err
 	})
-	root.SetHelpCommand(c.helpCommand())
-	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.versionCommand())
-	root.AddCommand(c.modelCommands()...)
+	root.SetHelpCommand(helpCommand(c))
+	root.AddCommand(inspectCommand(c), scanCommand(c), versionCommand(c))
+	root.AddCommand(modelCommands(c)...)
 	return root
 }
 
@@ -149,7 +109,7 @@ func unknownCommand(root *cobra.Command, name string) error {
 	for _, s := range root.SuggestionsFor(name) {
 		hints = append(hints, fmt.Sprintf("did you mean '%s %s'?", root.Name(), s))
 	}
-	return usageError(nil, fmt.Errorf("unknown command %q", name), hints...)
+	return command.UsageError(nil, fmt.Errorf("unknown command %q", name), hints...)
 }
 
 const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
@@ -178,7 +138,7 @@ Commands:
 {{- end}}
 `
 
-func (c *commandLine) helpCommand() *cobra.Command {
+func helpCommand(c *command.Line) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Say more about a command",
@@ -191,7 +151,7 @@ func (c *commandLine) helpCommand() *cobra.Command {
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
 				return unknownCommand(cmd.Root(), args[0])

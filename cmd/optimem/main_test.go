@@ -21,7 +21,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/courtesy"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/internal/fixtures"
 )
@@ -59,7 +61,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PROGRAMS", filepath.Join(files, "../../runtime/testdata"))
 			e.Setenv("SIMULATED", driver)
 			e.Setenv("GORACE", os.Getenv("GORACE"))
-			e.Setenv(libraryVariable, filepath.Join(e.WorkDir, "there-is-no-driver"))
+			e.Setenv(running.LibraryVariable, filepath.Join(e.WorkDir, "there-is-no-driver"))
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -410,14 +412,14 @@ func TestInspectFixtures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range verdicts {
-		codes := []int{exitDone}
+		codes := []int{command.ExitDone}
 		switch {
 		case want.Class == "unsupported":
-			codes = []int{exitUnsupported}
+			codes = []int{command.ExitUnsupported}
 		case want.Verdict == "refused":
-			codes = []int{exitUnsupported, exitUnsafe}
+			codes = []int{command.ExitUnsupported, command.ExitUnsafe}
 		case want.Verdict == "unsafe":
-			codes = []int{exitUnsafe}
+			codes = []int{command.ExitUnsafe}
 		}
 		t.Run(name, func(t *testing.T) { inspectFixture(t, folder+name, codes) })
 	}
@@ -440,7 +442,7 @@ func inspectFixture(t *testing.T, path string, codes []int) {
 	if code := doMain([]string{"inspect", "--json", path}, &stdout, &stderr); !slices.Contains(codes, code) {
 		t.Fatalf("exit code %d, want one of %v: %s", code, codes, stderr.String())
 	}
-	if codes[0] != exitDone {
+	if codes[0] != command.ExitDone {
 		if stdout.Len() > 0 {
 			t.Errorf("refused, and answered: %s", stdout.String())
 		}

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/loader"
 )
 
@@ -53,14 +54,14 @@ func TestHeapBound(t *testing.T) {
 		{loader.Limits{MemoryBytes: 1 << 30}, []string{small}, 1<<30 + beside},
 	} {
 		heapLimit(t, math.MaxInt64)
-		boundHeap(tt.limits, tt.paths...)
+		command.BoundHeap(tt.limits, tt.paths...)
 		if got := debug.SetMemoryLimit(-1); got != tt.want {
 			t.Errorf("%+v of %d files: the heap may have %d bytes, want %d", tt.limits, len(tt.paths), got, tt.want)
 		}
 	}
 	heapLimit(t, 1<<40)
 	t.Setenv("GOMEMLIMIT", "1TiB")
-	boundHeap(loader.Limits{}, small)
+	command.BoundHeap(loader.Limits{}, small)
 	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
 		t.Errorf("the user's limit is %d bytes now", got)
 	}

@@ -3,24 +3,12 @@
 package main
 
 import (
-	"log/slog"
-
 	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 )
 
 // networkCommands are those that others reach over a network, or that reach them.
-func (c *commandLine) networkCommands() []*cobra.Command {
-	return []*cobra.Command{c.serveCommand(), c.workerCommand(), c.submitCommand()}
-}
-
-// logger writes what happens, and who came and went, to standard error.
-func (r *run) logger() *slog.Logger {
-	level := slog.LevelWarn
-	switch {
-	case r.verbose:
-		level = slog.LevelDebug
-	case r.quiet:
-		level = slog.LevelError
-	}
-	return slog.New(slog.NewTextHandler(r.stderr, &slog.HandlerOptions{Level: level}))
+func networkCommands(c *command.Line) []*cobra.Command {
+	return []*cobra.Command{serveCommand(c), workerCommand(c), submitCommand(c)}
 }

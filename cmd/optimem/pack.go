@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
+
 	goruntime "runtime"
 	"slices"
 	"time"
@@ -20,7 +24,6 @@ import (
 	"github.com/optimem/optimem/internal/calibrate"
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/pack"
-	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/storage/packed"
 )
@@ -43,7 +46,7 @@ come back ends it with exit code 5.`
 
 // A packing is one run of the commands pack and unpack.
 type packing struct {
-	*commandLine
+	*command.Line
 	cmd           *cobra.Command
 	output        string
 	threads       int
@@ -51,8 +54,8 @@ type packing struct {
 	resume        bool
 }
 
-func (c *commandLine) packCommand() *cobra.Command {
-	p := &packing{commandLine: c}
+func packCommand(c *command.Line) *cobra.Command {
+	p := &packing{Line: c}
 	cmd := &cobra.Command{
 		Use: "pack MODEL -o PATH [flags]", Short: "Write a copy that takes fewer bytes, without loss", Long: packLong,
 		Example: `  optimem pack ./Qwen3-4B -o ./Qwen3-4B-packed
@@ -61,21 +64,21 @@ func (c *commandLine) packCommand() *cobra.Command {
 	}
 	p.complete(cmd)
 	cmd.Flags().BoolVar(&p.resume, "resume", false, "go on where an earlier run ended, and keep what is done where this one ends early")
-	cmd.RunE = c.enter(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = c.Enter(func(cmd *cobra.Command, args []string) error {
 		p.cmd = cmd
 		return p.pack(cmd.Context(), args[0])
 	})
 	return cmd
 }
 
-func (c *commandLine) unpackCommand() *cobra.Command {
-	p := &packing{commandLine: c}
+func unpackCommand(c *command.Line) *cobra.Command {
+	p := &packing{Line: c}
 	cmd := &cobra.Command{
 		Use: "unpack PACKED -o PATH [flags]", Short: "Write the original of a packed copy", Long: unpackLong,
 		Example: `  optimem unpack ./Qwen3-4B-packed -o ./Qwen3-4B`,
 	}
 	p.complete(cmd)
-	cmd.RunE = c.enter(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = c.Enter(func(cmd *cobra.Command, args []string) error {
 		p.cmd = cmd
 		return p.unpack(cmd.Context(), args[0])
 	})
@@ -84,7 +87,7 @@ func (c *commandLine) unpackCommand() *cobra.Command {
 
 // complete adds what both commands have.
 func (p *packing) complete(cmd *cobra.Command) {
-	cmd.Args = p.arguments(func(_ *cobra.Command, args []string) error {
+	cmd.Args = p.Arguments(func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return errors.New("give one file or folder")
 		}
@@ -99,12 +102,12 @@ func (p *packing) complete(cmd *cobra.Command) {
 }
 
 // begin checks the flags and the disk, and returns what shows progress. The copy takes needBytes at most.
-func (p *packing) begin(model string) (*progress, error) {
+func (p *packing) begin(model string) (*command.Progress, error) {
 	switch {
 	case p.output == "":
-		return nil, usageError(p.cmd, errors.New("no output given"), "name it with -o, for instance -o "+filepath.Base(model)+"-"+p.cmd.Name()+"ed")
+		return nil, command.UsageError(p.cmd, errors.New("no output given"), "name it with -o, for instance -o "+filepath.Base(model)+"-"+p.cmd.Name()+"ed")
 	case p.threads < 0 || p.threads > runtime.MaxThreads:
-		return nil, usageError(p.cmd, fmt.Errorf("--threads takes a number of threads, 0 to %d", runtime.MaxThreads))
+		return nil, command.UsageError(p.cmd, fmt.Errorf("--threads takes a number of threads, 0 to %d", runtime.MaxThreads))
 	}
 	bytes, err := pack.Bytes(model)
 	if err != nil {
@@ -117,13 +120,13 @@ func (p *packing) begin(model string) (*progress, error) {
 		return nil, notNew(err)
 	}
 	if p.quiet {
-		return &progress{}, nil
+		return &command.Progress{}, nil
 	}
-	return newProgress(p.stderr, filepath.Base(p.output), bytes), nil
+	return command.NewProgress(p.Stderr, filepath.Base(p.output), bytes), nil
 }
 
-func (p *packing) options(bar *progress) pack.Options {
-	return pack.Options{Threads: p.threads, Resume: p.resume, Progress: func(n int64) { bar.add(int(n)) }}
+func (p *packing) options(bar *command.Progress) pack.Options {
+	return pack.Options{Threads: p.threads, Resume: p.resume, Progress: func(n int64) { bar.Add(int(n)) }}
 }
 
 func (p *packing) pack(ctx context.Context, model string) error {
@@ -132,7 +135,7 @@ func (p *packing) pack(ctx context.Context, model string) error {
 		return err
 	}
 	report, err := pack.Write(ctx, model, p.output, p.options(bar))
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return notNew(err)
 	}
@@ -143,7 +146,7 @@ func (p *packing) pack(ctx context.Context, model string) error {
 	if p.asJSON {
 		return p.printJSON(report, decode)
 	}
-	_, err = io.WriteString(p.stdout, packTable(report)+pays(report, decode, diskRate()))
+	_, err = io.WriteString(p.Stdout, packTable(report)+pays(report, decode, diskRate()))
 	return err
 }
 
@@ -153,25 +156,25 @@ func (p *packing) unpack(ctx context.Context, model string) error {
 		return err
 	}
 	report, err := pack.Restore(ctx, model, p.output, p.options(bar))
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return notNew(err)
 	}
 	if p.asJSON {
 		return p.printJSON(report, 0)
 	}
-	_, err = fmt.Fprintf(p.stdout, "%s of weights: %s for %s\n", counted(len(report.Files), "file"),
+	_, err = fmt.Fprintf(p.Stdout, "%s of weights: %s for %s\n", running.Counted(len(report.Files), "file"),
 		ascii.FormatSize(report.Bytes), ascii.FormatSize(report.AfterBytes))
 	return err
 }
 
 // diskRate returns what this host's disk was measured to give, 0 where it was not.
 func diskRate() float64 {
-	path, err := calibrationPath()
+	path, err := running.CalibrationPath()
 	if err != nil {
 		return 0
 	}
-	rates, _, err := calibrate.Load(path, calibrate.Host{CPU: hostName(sysmem.Read()), Threads: goruntime.GOMAXPROCS(0)})
+	rates, _, err := calibrate.Load(path, calibrate.Host{CPU: running.HostName(sysmem.Read()), Threads: goruntime.GOMAXPROCS(0)})
 	if err != nil {
 		return 0 // as if nothing were measured: pack does not need it
 	}
@@ -185,7 +188,7 @@ func packTable(r *pack.Report) string {
 		t.Row(ascii.Printable(f.Name), numbersOf(&f), ascii.FormatSize(f.Bytes), ascii.FormatSize(f.PackedBytes), ascii.FormatShare(f.PackedBytes, f.Bytes))
 	}
 	if len(r.Files) > 1 {
-		t.Row(counted(len(r.Files), "file"), "", ascii.FormatSize(r.Bytes), ascii.FormatSize(r.AfterBytes), ascii.FormatShare(r.AfterBytes, r.Bytes))
+		t.Row(running.Counted(len(r.Files), "file"), "", ascii.FormatSize(r.Bytes), ascii.FormatSize(r.AfterBytes), ascii.FormatShare(r.AfterBytes, r.Bytes))
 	}
 	return t.String()
 }
@@ -244,7 +247,7 @@ func (p *packing) printJSON(r *pack.Report, decode float64) error {
 			f.Name, f.Packed, f.Bytes, f.PackedBytes, f.BFloat16Bytes, f.Float16Bytes, f.Float32Bytes, f.AsIsBytes,
 		}
 	}
-	o := jsonout.New(p.stdout)
+	o := jsonout.New(p.Stdout)
 	o.Set("output", p.output)
 	o.Set("lossy", false)
 	o.Set("bytes_before", r.Bytes)
@@ -255,32 +258,4 @@ func (p *packing) printJSON(r *pack.Report, decode float64) error {
 	}
 	jsonout.Array(o, "files", slices.Values(files))
 	return o.Close()
-}
-
-// directBytes returns bytes of the host's memory where that is the device's own.
-func directBytes(p *plan.Plan, bytes int64) int64 {
-	if p.Target.Direct {
-		return bytes
-	}
-	return 0
-}
-
-// readRates compares reading a pass's weights packed and as they were.
-type readRates struct{ packed, raw float64 }
-
-// decodeRates returns what a pass's reads of packed files are expected to take, and those of the original.
-func (r *run) decodeRates(m *openModel) readRates {
-	rates := r.rates().WithGuesses()
-	return readRates{
-		packed: rates.ReadingPacked(m.fileBytes, m.movedBytes, 0), raw: float64(m.movedBytes) / rates.DiskBytes,
-	}
-}
-
-// String says which is less.
-func (r readRates) String() string {
-	better := "packed pays here"
-	if r.packed >= r.raw {
-		better = "the original would do as well here: the disk gives as much as is decoded"
-	}
-	return fmt.Sprintf("read in %s, the original in %s: %s", secondsText(r.packed), secondsText(r.raw), better)
 }

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 )
 
 // TestPlanText: plan says what writing text takes: keys and values to the byte as generate takes them, the peak that it has, and how
@@ -117,16 +120,16 @@ func TestPlanTextErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{chatModel, "--context", "0"}, exitUsage, "--context"},
-		{[]string{chatModel, "--context", "1000"}, exitUsage, "256 tokens"},
-		{[]string{chatModel, "--sequences", "0"}, exitUsage, "--sequences"},
-		{[]string{chatModel, "--kv", "int4"}, exitUsage, kvNames},
-		{[]string{chatModel, "--context", "64", "--batch", "3"}, exitUsage, "--batch"},
-		{[]string{chatModel, "--context", "64", "--memory", "10KiB"}, exitDoesNotFit, "--memory"},
-		{[]string{chatModel, "--context", "64", "--assert-peak", "10KiB"}, exitDoesNotFit, "--assert-peak"},
-		{[]string{digitsFolder + "digits.pt2", "--context", "64"}, exitUnsupported, "causal"},
+		{[]string{chatModel, "--context", "0"}, command.ExitUsage, "--context"},
+		{[]string{chatModel, "--context", "1000"}, command.ExitUsage, "256 tokens"},
+		{[]string{chatModel, "--sequences", "0"}, command.ExitUsage, "--sequences"},
+		{[]string{chatModel, "--kv", "int4"}, command.ExitUsage, running.KVNames},
+		{[]string{chatModel, "--context", "64", "--batch", "3"}, command.ExitUsage, "--batch"},
+		{[]string{chatModel, "--context", "64", "--memory", "10KiB"}, running.ExitDoesNotFit, "--memory"},
+		{[]string{chatModel, "--context", "64", "--assert-peak", "10KiB"}, running.ExitDoesNotFit, "--assert-peak"},
+		{[]string{digitsFolder + "digits.pt2", "--context", "64"}, command.ExitUnsupported, "causal"},
 	} {
-		out, text, code := command(t, append([]string{"plan"}, c.args...)...)
+		out, text, code := execute(t, append([]string{"plan"}, c.args...)...)
 		if code != c.code || out != "" || !strings.Contains(text, c.text) {
 			t.Errorf("%q: exit code %d, want %d: %q %q", c.args, code, c.code, out, text)
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 )
 
 // A cancelling writer cancels once a text passes by.
@@ -37,10 +39,10 @@ func TestProfileInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var stdout strings.Builder
 		stderr := &cancelling{text: "with each op waited for", cancel: cancel}
-		c := &commandLine{stdout: &stdout, stderr: stderr}
-		root := c.root()
+		c := &command.Line{Stdout: &stdout, Stderr: stderr}
+		root := root(c)
 		root.SetArgs([]string{"profile", "../../examples/digits/digits.pt2", "--device", "cpu", "--runs", "1", "--html", report})
-		if code := c.report(ctx, root.ExecuteContext(ctx)); code != exitInterrupted || stdout.Len() > 0 {
+		if code := c.Report(ctx, root.ExecuteContext(ctx)); code != command.ExitInterrupted || stdout.Len() > 0 {
 			t.Errorf("exit code %d, and printed %q; %s", code, stdout.String(), stderr.String())
 		}
 		got, err := os.ReadFile(report)

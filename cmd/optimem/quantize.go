@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/internal/ascii"
@@ -53,32 +54,32 @@ const quantizeExamples = `  optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int8 --to 
 
 // A quantizing is one run of the command quantize.
 type quantizing struct {
-	*commandLine
+	*command.Line
 	cmd                    *cobra.Command
 	output, to, text       string
 	format                 string
 	calibrate              string
 	context                int
 	keep                   []string
-	memory, openMemory     sizeFlag
+	memory, openMemory     command.SizeFlag
 	minimum, asJSON, quiet bool
 	actOrder, channels     bool
 }
 
-func (c *commandLine) quantizeCommand() *cobra.Command {
-	q := quantizing{commandLine: c}
+func quantizeCommand(c *command.Line) *cobra.Command {
+	q := quantizing{Line: c}
 	cmd := &cobra.Command{
 		Use:     "quantize MODEL -o DIR --to SCHEME [flags]",
 		Short:   "Write a folder with smaller weights, lossy",
 		Long:    quantizeLong,
 		Example: quantizeExamples,
-		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+		Args: c.Arguments(func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("give one folder")
 			}
 			return nil
 		}),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
 			q.cmd = cmd
 			return q.run(cmd.Context(), args[0])
 		}),
@@ -90,7 +91,7 @@ func (c *commandLine) quantizeCommand() *cobra.Command {
 	flags.IntVar(&q.context, "context", 0, "with --text and --calibrate: windows of `N` tokens (default: 1024, or what the model was made for)")
 	flags.BoolVar(&q.asJSON, "json", false, "print one JSON object")
 	flags.BoolVar(&q.quiet, "quiet", false, "draw no progress")
-	grouped(flags, outputGroup, "output", "text", "context", "json", "quiet")
+	command.Grouped(flags, command.OutputGroup, "output", "text", "context", "json", "quiet")
 	flags.StringVar(&q.to, "to", "", "`SCHEME` of the weights: int8, int4, int8:GROUP, int4:GROUP or fp8; for a GGUF file q8_0, q6_k, q4_k, q4_1 or q4_0 (required)")
 	flags.StringVar(&q.format, "format", "compressed-tensors", "write a folder in the `FORMAT` of compressed-tensors, or one gguf file")
 	flags.BoolVar(&q.minimum, "minimum", false, "give each group a zero point beside its scale (asymmetric): int8 and int4 only")
@@ -98,10 +99,10 @@ func (c *commandLine) quantizeCommand() *cobra.Command {
 	flags.StringVar(&q.calibrate, "calibrate", "", "choose codes as GPTQ does, by what a `FILE` of text makes the model compute: int8 and int4 only")
 	flags.BoolVar(&q.actOrder, "act-order", false, "with --calibrate: begin with the columns that are given most")
 	flags.BoolVar(&q.channels, "channels", false, "with --calibrate: scale channels as AWQ does, instead of choosing codes as GPTQ does")
-	grouped(flags, modelGroup, "to", "format", "minimum", "keep", "calibrate", "act-order", "channels")
+	command.Grouped(flags, command.ModelGroup, "to", "format", "minimum", "keep", "calibrate", "act-order", "channels")
 	flags.Var(&q.memory, "memory", "memory for weights on their way (default 64 MiB), and to run the model for --text and --calibrate (default: what is free)")
 	flags.Var(&q.openMemory, "open-memory", "memory that opening a file may take (default 12 × its size, from 32 to 256 MiB)")
-	grouped(flags, memoryGroup, "memory", "open-memory")
+	command.Grouped(flags, command.MemoryGroup, "memory", "open-memory")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(slices.Concat([]string{"int8", "int4", "fp8"}, quantize.GGUFKinds), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"compressed-tensors", "gguf"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -112,29 +113,29 @@ func (q *quantizing) scheme(model string) (quantize.Scheme, error) {
 	changed := q.cmd.Flags().Changed
 	switch {
 	case q.output == "":
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("no output folder given"), "name it with -o, for instance -o "+filepath.Base(model)+"-int8")
+		return quantize.Scheme{}, command.UsageError(q.cmd, errors.New("no output folder given"), "name it with -o, for instance -o "+filepath.Base(model)+"-int8")
 	case q.to == "":
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("no scheme given"), "say what weights become, for instance --to int8")
+		return quantize.Scheme{}, command.UsageError(q.cmd, errors.New("no scheme given"), "say what weights become, for instance --to int8")
 	case changed("text") && q.text == "":
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("--text takes a file"))
+		return quantize.Scheme{}, command.UsageError(q.cmd, errors.New("--text takes a file"))
 	case changed("calibrate") && q.calibrate == "":
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("--calibrate takes a file"))
+		return quantize.Scheme{}, command.UsageError(q.cmd, errors.New("--calibrate takes a file"))
 	case (q.actOrder || q.channels) && q.calibrate == "", q.actOrder && q.channels:
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("--act-order and --channels are for --calibrate, one of them"))
+		return quantize.Scheme{}, command.UsageError(q.cmd, errors.New("--act-order and --channels are for --calibrate, one of them"))
 	case changed("context") && q.text == "" && q.calibrate == "":
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("--context is for --text and --calibrate"))
+		return quantize.Scheme{}, command.UsageError(q.cmd, errors.New("--context is for --text and --calibrate"))
 	case changed("context") && q.context < 2:
-		return quantize.Scheme{}, usageError(q.cmd, errors.New("--context takes a number of 2 or more"))
+		return quantize.Scheme{}, command.UsageError(q.cmd, errors.New("--context takes a number of 2 or more"))
 	}
 	scheme, err := quantize.ParseScheme(q.to)
 	if err != nil {
-		return scheme, usageError(q.cmd, err)
+		return scheme, command.UsageError(q.cmd, err)
 	}
 	if scheme.Minimum = q.minimum; q.minimum && scheme.Kind == "fp8" {
-		return scheme, usageError(q.cmd, errors.New("--minimum is for integers: fp8 has no zero points"))
+		return scheme, command.UsageError(q.cmd, errors.New("--minimum is for integers: fp8 has no zero points"))
 	}
 	if q.calibrate != "" && scheme.Kind == "fp8" {
-		return scheme, usageError(q.cmd, errors.New("--calibrate is for integers: what GPTQ chooses are codes between steps of one size"))
+		return scheme, command.UsageError(q.cmd, errors.New("--calibrate is for integers: what GPTQ chooses are codes between steps of one size"))
 	}
 	return scheme, nil
 }
@@ -145,7 +146,7 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 		return q.runGGUF(ctx, model)
 	case "compressed-tensors":
 	default:
-		return usageError(q.cmd, errors.New("--format is compressed-tensors or gguf"))
+		return command.UsageError(q.cmd, errors.New("--format is compressed-tensors or gguf"))
 	}
 	scheme, err := q.scheme(model)
 	if err != nil {
@@ -166,7 +167,7 @@ func (q *quantizing) run(ctx context.Context, model string) (err error) {
 	folder, err := quantize.Open(ctx, model, opts)
 	if err != nil {
 		if errors.Is(err, path.ErrBadPattern) {
-			return usageError(q.cmd, err)
+			return command.UsageError(q.cmd, err)
 		}
 		return err
 	}
@@ -198,18 +199,18 @@ func (q *quantizing) finish(ctx context.Context, model string, w quantized) erro
 	if err != nil {
 		return err
 	}
-	bar := &progress{}
+	bar := &command.Progress{}
 	if !q.quiet {
-		bar = newProgress(q.stderr, filepath.Base(q.output), w.workBytes)
+		bar = command.NewProgress(q.Stderr, filepath.Base(q.output), w.workBytes)
 	}
 	if text != nil {
 		*w.beforeNamed = func(ctx context.Context, written string) error {
-			bar.clear()
+			bar.Clear()
 			return text.measureAfter(ctx, written)
 		}
 	}
-	report, err := w.write(ctx, q.output, func(n int64) { bar.add(int(n)) })
-	bar.clear()
+	report, err := w.write(ctx, q.output, func(n int64) { bar.Add(int(n)) })
+	bar.Clear()
 	if err != nil {
 		return w.place(notNew(err))
 	}
@@ -220,7 +221,7 @@ func (q *quantizing) finish(ctx context.Context, model string, w quantized) erro
 	if text != nil {
 		table += text.line()
 	}
-	_, err = io.WriteString(q.stdout, table)
+	_, err = io.WriteString(q.Stdout, table)
 	return err
 }
 
@@ -228,15 +229,15 @@ func (q *quantizing) finish(ctx context.Context, model string, w quantized) erro
 func (q *quantizing) checkGGUF() error {
 	switch {
 	case q.output == "":
-		return usageError(q.cmd, errors.New("no output file given"), "name it with -o, for instance -o model.gguf")
+		return command.UsageError(q.cmd, errors.New("no output file given"), "name it with -o, for instance -o model.gguf")
 	case !slices.Contains(quantize.GGUFKinds, strings.ToLower(q.to)):
-		return usageError(q.cmd, errors.New("--format gguf takes --to "+strings.Join(quantize.GGUFKinds, ", ")))
+		return command.UsageError(q.cmd, errors.New("--format gguf takes --to "+strings.Join(quantize.GGUFKinds, ", ")))
 	case q.minimum, q.calibrate != "", q.actOrder, q.channels:
-		return usageError(q.cmd, errors.New("--minimum, --calibrate, --act-order and --channels are not for --format gguf"))
+		return command.UsageError(q.cmd, errors.New("--minimum, --calibrate, --act-order and --channels are not for --format gguf"))
 	case q.cmd.Flags().Changed("text") && q.text == "":
-		return usageError(q.cmd, errors.New("--text takes a file"))
+		return command.UsageError(q.cmd, errors.New("--text takes a file"))
 	case q.cmd.Flags().Changed("context") && (q.text == "" || q.context < 2):
-		return usageError(q.cmd, errors.New("--context is for --text, and takes a number of 2 or more"))
+		return command.UsageError(q.cmd, errors.New("--context is for --text, and takes a number of 2 or more"))
 	}
 	return nil
 }
@@ -252,7 +253,7 @@ func (q *quantizing) runGGUF(ctx context.Context, model string) (err error) {
 		Loader: loader.Options{Limits: loader.Limits{MemoryBytes: int64(q.openMemory)}},
 	})
 	if errors.Is(err, path.ErrBadPattern) {
-		return usageError(q.cmd, err)
+		return command.UsageError(q.cmd, err)
 	}
 	if err != nil {
 		return err
@@ -267,7 +268,7 @@ func (q *quantizing) runGGUF(ctx context.Context, model string) (err error) {
 // notNew says what to do about a folder that is there.
 func notNew(err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return &failure{err: err, code: exitFailed, hints: []string{"it is never replaced: name another folder, or remove it first"}}
+		return &command.Failure{Err: err, Code: command.ExitFailed, Hints: []string{"it is never replaced: name another folder, or remove it first"}}
 	}
 	return err
 }
@@ -347,7 +348,7 @@ func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme, text 
 	for i, k := range r.Kept {
 		kept[i] = keptJSON{k.Module, k.Reason}
 	}
-	o := jsonout.New(q.stdout)
+	o := jsonout.New(q.Stdout)
 	o.Set("output", q.output)
 	o.Set("scheme", scheme.Kind)
 	o.Set("group", scheme.Group)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/perplexity"
@@ -21,7 +23,7 @@ type calibrating struct {
 	text  *moments.Text
 	ckpt  *loader.Checkpoint
 	read  int // tokens of this reading
-	bar   *progress
+	bar   *command.Progress
 	total int
 }
 
@@ -37,7 +39,7 @@ func (q *quantizing) calibration(ctx context.Context, model string) (c *calibrat
 	if err != nil {
 		return nil, err
 	}
-	c = &calibrating{q: q, total: len(tokens), bar: &progress{}}
+	c = &calibrating{q: q, total: len(tokens), bar: &command.Progress{}}
 	c.ckpt, err = loader.OpenWith(ctx, model, loader.Options{Limits: loader.Limits{MemoryBytes: int64(q.openMemory)}})
 	if err != nil {
 		return nil, err
@@ -58,11 +60,11 @@ func (q *quantizing) calibration(ctx context.Context, model string) (c *calibrat
 // tell draws how far a reading of the text has come: there is one for each set of layers whose inputs fit into memory.
 func (c *calibrating) tell(tokens int) {
 	if c.read == 0 && !c.q.quiet {
-		c.bar = newCounter(c.q.stderr, "calibrating", int64(c.total))
+		c.bar = command.NewCounter(c.q.Stderr, "calibrating", int64(c.total))
 	}
-	c.bar.add(tokens)
+	c.bar.Add(tokens)
 	if c.read += tokens; c.read >= c.total {
-		c.bar.clear()
+		c.bar.Clear()
 		c.read = 0
 	}
 }
@@ -72,7 +74,7 @@ func (c *calibrating) close() error {
 	if c == nil {
 		return nil
 	}
-	c.bar.clear()
+	c.bar.Clear()
 	return c.ckpt.Close()
 }
 
@@ -83,18 +85,18 @@ func (c *calibrating) place(err error) error {
 	}
 	var full *plan.CapacityError
 	if errors.As(err, &full) || errors.Is(err, moments.ErrMemory) {
-		return &failure{err: fmt.Errorf("--calibrate: %w", err), code: exitDoesNotFit, hints: []string{
+		return &command.Failure{Err: fmt.Errorf("--calibrate: %w", err), Code: running.ExitDoesNotFit, Hints: []string{
 			"more --memory: what a layer of n inputs is given takes 16 × n × n bytes, beside the model",
 			"a smaller --context takes less, and --keep PATTERN leaves layers as they are",
 		}}
 	}
 	switch {
 	case errors.Is(err, perplexity.ErrShort):
-		return usageError(c.q.cmd, fmt.Errorf("--calibrate %s: %w", c.q.calibrate, err))
+		return command.UsageError(c.q.cmd, fmt.Errorf("--calibrate %s: %w", c.q.calibrate, err))
 	case errors.Is(err, perplexity.ErrContext):
-		return usageError(c.q.cmd, fmt.Errorf("--context: %w", err))
+		return command.UsageError(c.q.cmd, fmt.Errorf("--context: %w", err))
 	case errors.Is(err, perplexity.ErrModel):
-		return &failure{err: fmt.Errorf("--calibrate: %w", err), code: exitUnsupported, hints: []string{"without --calibrate its weights are quantised all the same"}}
+		return &command.Failure{Err: fmt.Errorf("--calibrate: %w", err), Code: command.ExitUnsupported, Hints: []string{"without --calibrate its weights are quantised all the same"}}
 	}
 	return err
 }

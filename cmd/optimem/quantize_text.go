@@ -10,7 +10,9 @@ import (
 	"io"
 	"os"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -44,7 +46,7 @@ func (q *quantizing) readText(model, name string) ([]uint32, error) {
 		return nil, err
 	}
 	if len(words) > maxPrompt {
-		return nil, usageError(q.cmd, fmt.Errorf("%s: a text of more than %s", name, ascii.FormatSize(maxPrompt)))
+		return nil, command.UsageError(q.cmd, fmt.Errorf("%s: a text of more than %s", name, ascii.FormatSize(maxPrompt)))
 	}
 	encoded, err := text.Tokenizer().Encode(string(words), tokenizer.Options{AddSpecial: true})
 	if err != nil {
@@ -86,40 +88,40 @@ func (m *textMeasure) measure(ctx context.Context, folder string) (result perple
 	if err != nil {
 		return result, err
 	}
-	bar := &progress{}
+	bar := &command.Progress{}
 	if !q.quiet {
-		bar = newCounter(q.stderr, "tokens", int64(len(m.tokens)))
+		bar = command.NewCounter(q.Stderr, "tokens", int64(len(m.tokens)))
 	}
-	defer bar.clear()
+	defer bar.Clear()
 	return perplexity.Of(ctx, model, m.tokens, perplexity.Options{
-		Context: q.context, Session: runtime.Options{Memory: int64(q.memory)}, Done: bar.add,
+		Context: q.context, Session: runtime.Options{Memory: int64(q.memory)}, Done: bar.Add,
 	})
 }
 
 // placeText gives an error of reading the text its exit code and its hints.
 func (q *quantizing) placeText(err error, model string) error {
-	r := run{commandLine: q.commandLine, cmd: q.cmd, modelFlags: modelFlags{mode: string(plan.Auto), asJSON: q.asJSON}, model: model}
+	r := running.Run{Line: q.Line, Cmd: q.cmd, ModelFlags: running.ModelFlags{Mode: string(plan.Auto), AsJSON: q.asJSON}, Model: model}
 	var full *plan.CapacityError
 	switch {
 	case errors.Is(err, perplexity.ErrShort):
-		return usageError(q.cmd, fmt.Errorf("--text %s: %w", q.text, err))
+		return command.UsageError(q.cmd, fmt.Errorf("--text %s: %w", q.text, err))
 	case errors.Is(err, perplexity.ErrContext):
-		return usageError(q.cmd, fmt.Errorf("--context: %w", err))
+		return command.UsageError(q.cmd, fmt.Errorf("--context: %w", err))
 	case errors.Is(err, perplexity.ErrModel):
-		return &failure{err: fmt.Errorf("--text: %w", err), code: exitUnsupported, hints: []string{"without --text its weights are quantised all the same"}}
+		return &command.Failure{Err: fmt.Errorf("--text: %w", err), Code: command.ExitUnsupported, Hints: []string{"without --text its weights are quantised all the same"}}
 	case errors.As(err, &full) && full.MinBytes > 0:
-		f := &failure{err: fmt.Errorf("--text: %w", err), code: exitDoesNotFit, hints: []string{
+		f := &command.Failure{Err: fmt.Errorf("--text: %w", err), Code: running.ExitDoesNotFit, Hints: []string{
 			fmt.Sprintf("the least that works for this --context: --memory %d (%s)", full.MinBytes, ascii.FormatSize(full.MinBytes)),
 			"a smaller --context takes less",
 		}}
-		return cmp.Or(r.doesNotFitJSON(err, &full.MinBytes), error(f))
+		return cmp.Or(r.DoesNotFitJSON(err, &full.MinBytes), error(f))
 	}
-	return r.place(err)
+	return r.Place(err)
 }
 
 // line is what is printed for people.
 func (m *textMeasure) line() string {
-	return fmt.Sprintf("perplexity of %s: %.5g before, %.5g after\n", counted(m.before.Tokens, "token"), m.before.Perplexity, m.after.Perplexity)
+	return fmt.Sprintf("perplexity of %s: %.5g before, %.5g after\n", running.Counted(m.before.Tokens, "token"), m.before.Perplexity, m.after.Perplexity)
 }
 
 func (m *textMeasure) setJSON(o *jsonout.Object) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
 )
@@ -143,11 +144,11 @@ func TestRouting(t *testing.T) {
 
 	// What is no trace, and no record of routing.
 	bad := filepath.Join(kept, "bad.jsonl")
-	for text, code := range map[string]int{"{": exitUnsafe, `{"layer":"x","experts":[1]}`: exitUnsafe, `{"layer":"x","experts":[99999]}`: exitUnsafe} {
+	for text, code := range map[string]int{"{": command.ExitUnsafe, `{"layer":"x","experts":[1]}`: command.ExitUnsafe, `{"layer":"x","experts":[99999]}`: command.ExitUnsafe} {
 		if err := os.WriteFile(bad, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, stderr, got := command(t, "plan", folder, "--memory", budget, "--context", "96", "--trace", bad); got != code || !strings.Contains(stderr, "bad.jsonl") && !strings.Contains(stderr, "layers") {
+		if _, stderr, got := execute(t, "plan", folder, "--memory", budget, "--context", "96", "--trace", bad); got != code || !strings.Contains(stderr, "bad.jsonl") && !strings.Contains(stderr, "layers") {
 			t.Errorf("%s: exit code %d: %s", text, got, stderr)
 		}
 	}

@@ -1,16 +1,15 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -97,7 +96,7 @@ func TestFolderSaysHow(t *testing.T) {
 	}
 	say := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(folder, folderSpec), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, running.FolderSpec), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,39 +108,7 @@ func TestFolderSaysHow(t *testing.T) {
 		}
 	}
 	say(`{"image_processor_type": "SamImageProcessor"}`)
-	if _, text, code := command(t, "run", folder, "--input", picturesFolder+"odd.png"); code != exitUnsupported || !strings.Contains(text, "SamImageProcessor") {
+	if _, text, code := execute(t, "run", folder, "--input", picturesFolder+"odd.png"); code != command.ExitUnsupported || !strings.Contains(text, "SamImageProcessor") {
 		t.Errorf("%d: %s", code, text)
-	}
-}
-
-// One picture goes without the dimension of the batch where the input has none; several do not.
-func TestPictureWithoutBatch(t *testing.T) {
-	var r run
-	in := &runInputs{}
-	defer in.free()
-	p := models.Port{Name: "x", DType: tensor.Float32, Shape: tensor.Shape{3, 4, 5}, Dims: []string{"", "", ""}}
-	if x, err := r.allocPictures(in, p, 1, 4, 5); err != nil || !x.Layout.Shape.Equal(p.Shape) {
-		t.Errorf("a picture is %v, %v, want %v", x, err, p.Shape)
-	}
-	if x, err := r.allocPictures(in, p, 2, 4, 5); err == nil {
-		t.Errorf("two pictures are %v", x.Layout.Shape)
-	}
-}
-
-// TestUnlessDone: work that does not look at its context is not waited for once that is done.
-func TestUnlessDone(t *testing.T) {
-	if n, err := unlessDone(t.Context(), func() (int, error) { return 7, nil }); n != 7 || err != nil {
-		t.Errorf("work that ends gives %d, %v", n, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	goOn := make(chan bool)
-	defer close(goOn)
-	n, err := unlessDone(ctx, func() (int, error) {
-		cancel()
-		<-goOn
-		return 7, nil
-	})
-	if n != 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("work that was not waited for gives %d, %v", n, err)
 	}
 }

@@ -5,24 +5,22 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/cmd/optimem/internal/values"
-	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -34,9 +32,9 @@ const (
 // fixturesFolder is the folder of files that PyTorch wrote.
 func fixturesFolder() string { return fixtures.Folder("../../loader/testdata/valid.tar.bz2") + "/" }
 
-// command runs a command line and returns what it printed and its exit code. What a run takes outside the heap it gives
+// execute runs a command line and returns what it printed and its exit code. What a run takes outside the heap it gives
 // back.
-func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
+func execute(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, err strings.Builder
 	code = doMain(args, &out, &err)
@@ -51,8 +49,8 @@ func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
 // done runs a command line that must end well.
 func done(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
-	stdout, stderr, code := command(t, args...)
-	if code != exitDone {
+	stdout, stderr, code := execute(t, args...)
+	if code != command.ExitDone {
 		t.Fatalf("%v: exit code %d: %s", args, code, stderr)
 	}
 	return stdout, stderr
@@ -60,7 +58,7 @@ func done(t *testing.T, args ...string) (stdout, stderr string) {
 
 func readNPY(t *testing.T, path string) *tensor.Tensor {
 	t.Helper()
-	f, size, err := openSized(path)
+	f, size, err := running.OpenSized(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +248,7 @@ func TestRunInputForms(t *testing.T) {
 			}
 		}
 	}
-	if _, stderr, code := command(t, "run", model, "--input", filepath.Join(dir, "a=b.npz")); code != exitUsage ||
+	if _, stderr, code := execute(t, "run", model, "--input", filepath.Join(dir, "a=b.npz")); code != command.ExitUsage ||
 		!strings.Contains(stderr, `the model has no input "y"`) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
@@ -268,72 +266,6 @@ func writeNPZ(b *bytes.Buffer, arrays map[string]*tensor.Tensor) error {
 		}
 	}
 	return z.Close()
-}
-
-// TestRunPlaces maps errors of a run to exit codes.
-func TestRunPlaces(t *testing.T) {
-	for _, tt := range []struct {
-		err  error
-		code int
-	}{
-		{fmt.Errorf("x: %w", &models.InputError{Input: "x", Msg: "?"}), exitUsage},
-		{fmt.Errorf("x: %w", &models.UnsupportedError{What: "?"}), exitUnsupported},
-		{fmt.Errorf("x: %w", &device.OutOfMemoryError{}), exitDoesNotFit},
-		{fmt.Errorf("x: %w", npy.ErrFormat), exitUnsafe},
-		{fmt.Errorf("x: %w", npy.ErrUnsupported), exitUnsupported},
-		{fmt.Errorf("x: %w", loader.ErrFormat), exitUnsafe},
-		{errors.New("x"), exitFailed},
-	} {
-		var stderr strings.Builder
-		r := run{commandLine: &commandLine{stderr: &stderr}}
-		if code := r.report(t.Context(), r.place(tt.err)); code != tt.code {
-			t.Errorf("%v: exit code %d, want %d", tt.err, code, tt.code)
-		}
-	}
-	var stderr strings.Builder
-	r := run{commandLine: &commandLine{stderr: &stderr}}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if code := r.report(ctx, r.place(fmt.Errorf("run: %w", context.Canceled))); code != exitInterrupted {
-		t.Errorf("interrupted: exit code %d", code)
-	}
-}
-
-// TestUnsupportedHints: what helps depends on whether it is a precision that the device has not in a mode.
-func TestUnsupportedHints(t *testing.T) {
-	for _, tt := range []struct{ device, mode, precision, want string }{
-		{"cuda", "auto", "tf32", "--mode resident"},
-		{"cuda", "resident", "tf32", ""},
-		{"cuda", "page", "fp32", "--mode auto"},
-		{"cuda", "auto", "fp32", ""},
-		{"cpu", "page", "fp32", ""},
-	} {
-		var stderr strings.Builder
-		r := run{commandLine: &commandLine{stderr: &stderr}}
-		r.device, r.mode, r.precision = tt.device, tt.mode, tt.precision
-		r.report(t.Context(), r.place(fmt.Errorf("x: %w", graph.ErrUnsupported)))
-		if got := stderr.String(); strings.Contains(got, "hint") != (tt.want != "") || !strings.Contains(got, tt.want) {
-			t.Errorf("%+v: %q", tt, got)
-		}
-	}
-}
-
-// Everything that is missing is listed, a line each.
-func TestRunListsAllMissing(t *testing.T) {
-	var stderr strings.Builder
-	r := run{commandLine: &commandLine{stderr: &stderr}}
-	err := &models.UnsupportedError{Hint: "write it", Missing: []models.Missing{
-		{Name: "a.b", Path: "layer.0", Source: "net.py:7", Uses: 2}, {Name: "c.d", Uses: 1},
-	}}
-	code := r.report(t.Context(), r.place(fmt.Errorf("m.pt2: %w", err)))
-	const want = `optimem: error: m.pt2: unsupported: 2 ops
-optimem: missing: a.b in layer.0 (net.py:7), 2 uses
-optimem: missing: c.d
-optimem: hint: write it
-`
-	if code != exitUnsupported || stderr.String() != want {
-		t.Errorf("exit code %d:\n%swant:\n%s", code, stderr.String(), want)
-	}
 }
 
 // NaN is allowed and reported, in outputs always, in weights with --verbose.
@@ -372,68 +304,12 @@ func TestRunReportsNaN(t *testing.T) {
 	}
 	defer ckpt.Close()
 	var said strings.Builder
-	r := run{commandLine: &commandLine{stderr: &said}}
-	if err := r.scanWeights(t.Context(), ckpt); err != nil {
+	r := running.Run{Line: &command.Line{Stderr: &said}}
+	if err := r.ScanWeights(t.Context(), ckpt); err != nil {
 		t.Fatal(err)
 	}
 	if said.String() != "optimem: warning: weight w holds 1 NaN of 3 values\n" {
 		t.Errorf("said %q", said.String())
-	}
-}
-
-// NumPy has no bfloat16, and the numbers are not quietly made into others.
-func TestRunWritable(t *testing.T) {
-	y := &tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1), Data: []byte{0, 0}}
-	half := []arrays.Named{{Name: "y", Tensor: y}}
-	var r run
-	for path, want := range map[string]string{
-		"y.npy": "write it to a file that ends in .safetensors", "y.safetensors": "", "y.json": "",
-	} {
-		err := r.writable(target{path: path}, half)
-		var f *failure
-		refused := errors.As(err, &f) && f.code == exitUsage && f.hints[0] == want
-		if want == "" && err != nil || want != "" && !refused {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
-}
-
-// The largest come first, equal ones in order, NaN before all, as in torch.topk.
-func TestBest(t *testing.T) {
-	nan := float32(math.NaN())
-	s := values.Summarize("", tensor.Of([]float32{1, 3, 2, 3, 0, nan, 9, nan, 8, 7}, 2, 5))
-	for k, want := range map[int][2][]int{
-		1: {{1}, {0}},
-		2: {{1, 3}, {0, 2}},
-		4: {{1, 3, 2, 0}, {0, 2, 1, 3}},
-		9: {{1, 3, 2, 0, 4}, {0, 2, 1, 3, 4}},
-	} {
-		r := run{top: k}
-		for row := range 2 {
-			var got []int
-			for _, e := range r.best(s, row) {
-				got = append(got, e.Index)
-			}
-			if !slices.Equal(got, want[row]) {
-				t.Errorf("top %d of row %d: %v, want %v", k, row, got, want[row])
-			}
-		}
-	}
-}
-
-func TestRowNames(t *testing.T) {
-	file := rowNames{file: "x.npy", n: 3}
-	for _, tt := range []struct {
-		dims tensor.Shape
-		i    int
-		want string
-	}{
-		{tensor.Shape{3}, 2, "x.npy[2]"}, {tensor.Shape{3, 4}, 5, "x.npy[1 1]"}, {tensor.Shape{4}, 1, "[1]"},
-		{nil, 0, "[]"},
-	} {
-		if got := file.name(tt.dims, tt.i); got != tt.want {
-			t.Errorf("row %d of %v is called %s, want %s", tt.i, tt.dims, got, tt.want)
-		}
 	}
 }
 
@@ -492,5 +368,19 @@ func TestRunOutputForms(t *testing.T) {
 		if got := fmt.Sprintf("%v %v %v", y.DType, y.Layout.Shape, values); got != want[w.Name] {
 			t.Errorf("safetensors: %s is %s, want %s", w.Name, got, want[w.Name])
 		}
+	}
+}
+
+// The numbers of an input stay what they are where another is given.
+func TestRandomInputsStay(t *testing.T) {
+	model := programsFolder + "rows.pt2" // its last output is the input z
+	numbers := func(args ...string) []any {
+		a := answer(t, append([]string{"run", model, "--input", "random", "--shape", "z=3,5"}, args...)...)
+		return a.Outputs[len(a.Outputs)-1].First
+	}
+	x := writeNPY(t, filepath.Join(t.TempDir(), "x.npy"), tensor.Of(make([]float32, 20), 5, 4))
+	all, some := numbers("--shape", "x=5,4"), numbers("--input", "x="+x)
+	if len(all) == 0 || !reflect.DeepEqual(all, some) {
+		t.Errorf("random are %v, and %v beside a file", all, some)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -46,23 +47,23 @@ const scanExamples = `  optimem scan model.pt
 
 const scanExtensions = ".pt .pth .pth.tar .bin .ckpt .pt2 .pkl .safetensors .gguf"
 
-func (c *commandLine) scanCommand() *cobra.Command {
+func scanCommand(c *command.Line) *cobra.Command {
 	var (
-		s         = scan{commandLine: c}
-		maxMemory sizeFlag
+		s         = scan{Line: c}
+		maxMemory command.SizeFlag
 	)
 	cmd := &cobra.Command{
 		Use:     "scan FILE... [flags]",
 		Short:   "Say whether files are data only",
 		Long:    scanLong,
 		Example: scanExamples,
-		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+		Args: c.Arguments(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no file given")
 			}
 			return nil
 		}),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
 			s.options.Limits.MemoryBytes = int64(maxMemory)
 			return s.run(cmd.Context(), args)
 		}),
@@ -80,7 +81,7 @@ func (c *commandLine) scanCommand() *cobra.Command {
 
 // A scan is one run of the command over its files.
 type scan struct {
-	*commandLine
+	*command.Line
 	asJSON, recursive bool
 	options           loader.Options
 	// worst is the exit code so far.
@@ -119,23 +120,23 @@ func (s *scan) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	boundHeap(s.options.Limits, paths...)
+	command.BoundHeap(s.options.Limits, paths...)
 	switch {
 	case !s.asJSON:
 		for r := range s.results(ctx, paths) {
-			if err := r.writeText(s.stdout); err != nil {
+			if err := r.writeText(s.Stdout); err != nil {
 				return err
 			}
 		}
 	case several:
-		o := jsonout.New(s.stdout)
+		o := jsonout.New(s.Stdout)
 		jsonout.Array(o, "files", func(yield func(reportJSON) bool) {
 			s.results(ctx, paths)(func(r result) bool { return yield(r.toJSON()) })
 		})
 		err = o.Close()
 	default:
 		for r := range s.results(ctx, paths) {
-			e := json.NewEncoder(s.stdout)
+			e := json.NewEncoder(s.Stdout)
 			e.SetEscapeHTML(false)
 			e.SetIndent("", "  ")
 			err = e.Encode(r.toJSON())
@@ -144,8 +145,8 @@ func (s *scan) run(ctx context.Context, args []string) error {
 	if err := cmp.Or(ctx.Err(), err); err != nil {
 		return err
 	}
-	if s.worst != exitDone {
-		return &failure{code: s.worst}
+	if s.worst != command.ExitDone {
+		return &command.Failure{Code: s.worst}
 	}
 	return nil
 }
@@ -164,9 +165,9 @@ func (s *scan) expand(args []string) (paths []string, several bool, err error) {
 			return nil, false, err
 		}
 		if len(paths) == before {
-			f := &failure{err: fmt.Errorf("%s: no checkpoint in this folder", arg), code: exitFailed}
+			f := &command.Failure{Err: fmt.Errorf("%s: no checkpoint in this folder", arg), Code: command.ExitFailed}
 			if !s.recursive {
-				f.hints = []string{"-r looks into the folders below it too"}
+				f.Hints = []string{"-r looks into the folders below it too"}
 			}
 			return nil, false, f
 		}
@@ -218,12 +219,12 @@ func (s *scan) results(ctx context.Context, paths []string) iter.Seq[result] {
 			case ctx.Err() != nil:
 				return
 			case err != nil:
-				s.say("error", err.Error())
-				if s.worst == exitDone {
-					s.worst = exitFailed
+				s.Say("error", err.Error())
+				if s.worst == command.ExitDone {
+					s.worst = command.ExitFailed
 				}
 			case report.Verdict.Refused():
-				s.worst = exitUnsafe
+				s.worst = command.ExitUnsafe
 			}
 			if !yield(result{path, report, err}) {
 				return

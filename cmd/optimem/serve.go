@@ -24,7 +24,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/courtesy"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/serve"
@@ -56,11 +58,11 @@ type serving struct {
 	tlsCert, tlsKey, clientCA string
 	insecure, onDemand        bool
 	maxQueue                  int
-	maxBody                   sizeFlag
+	maxBody                   command.SizeFlag
 	drain                     time.Duration
 	metrics                   string
 	clients                   serve.ClientLimits
-	clientBytes               sizeFlag
+	clientBytes               command.SizeFlag
 	collector                 string
 	traces                    *otlp.Exporter
 
@@ -72,22 +74,22 @@ type serving struct {
 	removed []string
 }
 
-func (c *commandLine) serveCommand() *cobra.Command {
-	s := serving{writing: writing{run: run{commandLine: c}}}
+func serveCommand(c *command.Line) *cobra.Command {
+	s := serving{writing: writing{Run: running.Run{Line: c}}}
 	cmd := &cobra.Command{
 		Use:     "serve DIR [flags]",
 		Short:   "Answer requests for the models of a directory",
 		Long:    serveLong,
 		Example: serveExamples,
-		Args:    c.arguments(cobra.ExactArgs(1)),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
-			s.cmd, s.dir = cmd, args[0]
-			return s.place(s.serve(cmd.Context()))
+		Args:    c.Arguments(cobra.ExactArgs(1)),
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
+			s.Cmd, s.dir = cmd, args[0]
+			return s.Place(s.serve(cmd.Context()))
 		}),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	s.mode, s.runs = modes[0], 1
+	s.Mode, s.Runs = running.Modes[0], 1
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8000", "answer clients on `HOST:PORT`")
 	flags.StringVar(&s.admin, "admin", "", "administration on a `SOCKET`, a path, or HOST:PORT (default: a socket, which is printed)")
 	flags.StringVar(&s.tokenFile, "token-file", "", "clients need a token of this `FILE`, one a line, or a name and a token")
@@ -95,71 +97,71 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	flags.StringVar(&s.tlsKey, "tls-key", "", "the private key of --tls-cert, a `FILE`")
 	flags.StringVar(&s.clientCA, "client-ca", "", "clients need a certificate by an authority of this `FILE`")
 	flags.BoolVar(&s.insecure, "insecure", false, "listen beyond this host though anybody may ask")
-	grouped(flags, listenGroup, "listen", "admin", "token-file", "tls-cert", "tls-key", "client-ca", "insecure")
+	command.Grouped(flags, command.ListenGroup, "listen", "admin", "token-file", "tls-cert", "tls-key", "client-ca", "insecure")
 	s.maxBody = 64 << 20
 	flags.IntVar(&s.maxQueue, "max-queue", 256, "`N` requests of a model wait or run; more are refused, with when to come back")
 	flags.Var(&s.maxBody, "max-body", "most bytes of a request, also unpacked; four times as many may be under way")
 	flags.DurationVar(&s.drain, "drain", 15*time.Second, "after SIGTERM, let requests end for this `TIME`")
 	flags.StringVar(&s.metrics, "metrics", "", "triton adds counters with the `NAMES` of Triton's")
 	flags.BoolVar(&s.onDemand, "on-demand", false, "open models with their first request, and not at the start")
-	grouped(flags, queueGroup, "max-queue", "max-body", "drain", "metrics", "on-demand")
+	command.Grouped(flags, command.QueueGroup, "max-queue", "max-body", "drain", "metrics", "on-demand")
 	flags.IntVar(&s.clients.Requests, "client-requests", 0, "`N` requests of one client are under way at most (default: any number)")
 	flags.Float64Var(&s.clients.Rate, "client-rate", 0, "`N` requests of one client begin in a second at most (default: any number)")
 	flags.Var(&s.clientBytes, "client-bytes", "bytes of one client's requests at most (default: what there is for all)")
 	flags.StringVar(&s.collector, "otlp", "", "send traces to OpenTelemetry's collector at a `URL`, such as http://127.0.0.1:4318")
-	grouped(flags, queueGroup, "client-requests", "client-rate", "client-bytes", "otlp")
+	command.Grouped(flags, command.QueueGroup, "client-requests", "client-rate", "client-bytes", "otlp")
 	flags.StringArrayVar(&s.stops, "stop", nil, "end before this `TEXT` where a request does not say (repeatable)")
 	flags.StringVar(&s.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE` where a request does not say")
 	flags.StringVar(&s.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF where a request does not say")
 	flags.IntVar(&s.logprobs, "logprobs", 0, "tell of `K` rivals of each token where a request does not say")
-	grouped(flags, writingGroup, "stop", "schema", "grammar", "logprobs")
-	flags.StringArrayVar(&s.loras, "lora", nil, "an adapter of all models that write, in a folder: `NAME=DIR`, or DIR by its name (repeatable)")
-	flags.StringVar(&s.loraName, "adapter", "", "use the adapter `NAME` for requests that name none, or none (default: --lora's, where it is one)")
-	grouped(flags, modelGroup, "lora", "adapter")
+	command.Grouped(flags, command.WritingGroup, "stop", "schema", "grammar", "logprobs")
+	flags.StringArrayVar(&s.Loras, "lora", nil, "an adapter of all models that write, in a folder: `NAME=DIR`, or DIR by its name (repeatable)")
+	flags.StringVar(&s.LoraName, "adapter", "", "use the adapter `NAME` for requests that name none, or none (default: --lora's, where it is one)")
+	command.Grouped(flags, command.ModelGroup, "lora", "adapter")
 	flags.IntVar(&s.maxTokens, "max-tokens", 0, "write `N` tokens at most where a request does not say (default: as the folder says)")
 	flags.IntVar(&s.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and its share admit)")
-	flags.StringVar(&s.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
+	flags.StringVar(&s.kv, "kv", "", "keep keys and values as `TYPE`: "+running.KVNames+" (default: as the weights)")
 	flags.StringVar(&s.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
 	s.branches = 1 // there is no flag for more here
-	grouped(flags, writingGroup, "max-tokens", "context", "kv", "speculate")
+	command.Grouped(flags, command.WritingGroup, "max-tokens", "context", "kv", "speculate")
 	s.samplingFlags(cmd)
-	flags.Var(&s.memory, "memory", "bytes on the device for all models together (default: what is free)")
-	flags.Var(&s.hostMemory, "host-memory", "bytes of host memory for staging and copies")
-	grouped(flags, memoryGroup, "memory", "host-memory")
-	flags.Var(&s.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
-	grouped(flags, modelGroup, "open-memory")
-	flags.StringVar(&s.device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
-	flags.IntVar(&s.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
-	grouped(flags, deviceGroup, "device", "threads")
+	flags.Var(&s.Memory, "memory", "bytes on the device for all models together (default: what is free)")
+	flags.Var(&s.HostMemory, "host-memory", "bytes of host memory for staging and copies")
+	command.Grouped(flags, command.MemoryGroup, "memory", "host-memory")
+	flags.Var(&s.MaxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	command.Grouped(flags, command.ModelGroup, "open-memory")
+	flags.StringVar(&s.Device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
+	flags.IntVar(&s.Threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	command.Grouped(flags, command.DeviceGroup, "device", "threads")
 	s.precisionFlag(cmd)
-	flags.BoolVar(&s.quiet, "quiet", false, "print no facts and no warnings")
-	flags.BoolVar(&s.verbose, "verbose", false, "say more on standard error")
-	grouped(flags, outputGroup, "quiet", "verbose")
-	flags.StringVar(&s.topSocket, "top-socket", "", "tell 'optimem top' on this `SOCKET` what goes on (default: one of its own, which is printed)")
-	grouped(flags, measureGroup, "top-socket")
+	flags.BoolVar(&s.Quiet, "quiet", false, "print no facts and no warnings")
+	flags.BoolVar(&s.Verbose, "verbose", false, "say more on standard error")
+	command.Grouped(flags, command.OutputGroup, "quiet", "verbose")
+	flags.StringVar(&s.TopSocket, "top-socket", "", "tell 'optimem top' on this `SOCKET` what goes on (default: one of its own, which is printed)")
+	command.Grouped(flags, command.MeasureGroup, "top-socket")
 	return cmd
 }
 
 func (s *serving) check() error {
 	switch {
-	case s.memory.share > 0:
-		return s.usage("for instance --memory 2GiB", "--memory takes a size here, and no share")
+	case s.Memory.Share > 0:
+		return s.Usage("for instance --memory 2GiB", "--memory takes a size here, and no share")
 	case (s.tlsCert == "") != (s.tlsKey == ""):
-		return s.usage("", "--tls-cert and --tls-key go together")
+		return s.Usage("", "--tls-cert and --tls-key go together")
 	case s.clientCA != "" && s.tlsCert == "":
-		return s.usage("add --tls-cert and --tls-key", "--client-ca is for TLS")
+		return s.Usage("add --tls-cert and --tls-key", "--client-ca is for TLS")
 	case s.metrics != "" && s.metrics != "triton":
-		return s.usage("there is: triton", "unknown metrics %q", s.metrics)
+		return s.Usage("there is: triton", "unknown metrics %q", s.metrics)
 	case s.maxQueue < 1:
-		return s.usage("", "--max-queue takes a number of 1 or more")
+		return s.Usage("", "--max-queue takes a number of 1 or more")
 	case s.maxBody < 1:
-		return s.usage("for instance --max-body 64MiB", "--max-body takes a size of 1 byte or more")
+		return s.Usage("for instance --max-body 64MiB", "--max-body takes a size of 1 byte or more")
 	case s.drain < 0:
-		return s.usage("", "--drain takes a time")
+		return s.Usage("", "--drain takes a time")
 	case s.clients.Requests < 0 || !(s.clients.Rate >= 0) || math.IsInf(s.clients.Rate, 0) || s.clientBytes < 0:
-		return s.usage("0 is no limit", "a limit of clients is below zero, or no number")
+		return s.Usage("0 is no limit", "a limit of clients is below zero, or no number")
 	case s.logprobs < 0 || s.logprobs > 20:
-		return s.usage("", "--logprobs takes a number of rivals, 20 at most")
+		return s.Usage("", "--logprobs takes a number of rivals, 20 at most")
 	}
 	s.clients.Bytes = int64(s.clientBytes)
 	for _, x := range []struct{ flag, address string }{{"listen", s.listen}, {"admin", s.admin}} {
@@ -167,14 +169,14 @@ func (s *serving) check() error {
 			continue
 		}
 		if _, _, err := net.SplitHostPort(x.address); err != nil {
-			return s.usage("for instance 127.0.0.1:8000", "--%s %s is no address", x.flag, x.address)
+			return s.Usage("for instance 127.0.0.1:8000", "--%s %s is no address", x.flag, x.address)
 		}
 		if !serve.IsLoopback(x.address) && s.tokenFile == "" && s.clientCA == "" && !s.insecure {
-			return s.usage("add --token-file FILE, or --client-ca FILE with TLS; --insecure does without",
+			return s.Usage("add --token-file FILE, or --client-ca FILE with TLS; --insecure does without",
 				"--%s %s is reached by others, and nobody would have to say who they are", x.flag, x.address)
 		}
 	}
-	if err := s.checkAdapters(); err != nil {
+	if err := s.CheckAdapters(); err != nil {
 		return err
 	}
 	return s.checkWriting()
@@ -198,8 +200,8 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		return err
 	}
 	if s.collector != "" {
-		if s.traces, err = otlp.New(s.collector, otlp.Options{Version: s.ownVersion(), Log: s.logger()}); err != nil {
-			return s.usage("for instance http://127.0.0.1:4318", "--otlp: %v", err)
+		if s.traces, err = otlp.New(s.collector, otlp.Options{Version: s.ownVersion(), Log: s.Logger()}); err != nil {
+			return s.Usage("for instance http://127.0.0.1:4318", "--otlp: %v", err)
 		}
 		defer func() {
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -240,15 +242,15 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go s.watch(watching, registry)
-	if !s.quiet {
+	if !s.Quiet {
 		s.tell(registry)
 	}
 	err = registry.Serve(ctx, s.drain, s.sites...)
 	if telling != nil {
 		_ = telling.Close()
 	}
-	if err == nil && !s.quiet {
-		s.say("done", "no more requests are there")
+	if err == nil && !s.Quiet {
+		s.Say("done", "no more requests are there")
 	}
 	return err
 }
@@ -261,25 +263,25 @@ func (s *serving) tell(r *serve.Registry) {
 			ready++
 		}
 		if m.Reason != "" && m.State != serve.Ready && !s.onDemand {
-			s.say("warning", fmt.Sprintf("%s: %s", m.Name, m.Reason))
-		} else if s.verbose && m.BudgetBytes > 0 {
-			s.say("note", fmt.Sprintf("%s has a share of %s", m.Name, ascii.FormatSize(m.BudgetBytes)))
+			s.Say("warning", fmt.Sprintf("%s: %s", m.Name, m.Reason))
+		} else if s.Verbose && m.BudgetBytes > 0 {
+			s.Say("note", fmt.Sprintf("%s has a share of %s", m.Name, ascii.FormatSize(m.BudgetBytes)))
 		}
 	}
-	s.say("note", fmt.Sprintf("%d of %s ready, %s of memory for all", ready, counted(all, "model"), ascii.FormatSize(r.Memory())))
-	s.say("note", "listening on "+s.sites[0].Listener.Addr().String())
-	s.say("note", "administration on "+s.sites[1].Listener.Addr().String())
-	if s.topSocket != "" {
-		s.say("note", "'optimem top "+s.topSocket+"' shows what goes on")
+	s.Say("note", fmt.Sprintf("%d of %s ready, %s of memory for all", ready, running.Counted(all, "model"), ascii.FormatSize(r.Memory())))
+	s.Say("note", "listening on "+s.sites[0].Listener.Addr().String())
+	s.Say("note", "administration on "+s.sites[1].Listener.Addr().String())
+	if s.TopSocket != "" {
+		s.Say("note", "'optimem top "+s.TopSocket+"' shows what goes on")
 	}
 }
 
 func (s *serving) registryOptions(telling *top.Server) serve.Options {
-	session := s.options(nil, 0)
+	session := s.Options(nil, 0)
 	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
 	adapters := make(map[string]string)
-	for _, f := range s.folders {
-		adapters[f.name] = f.path
+	for _, f := range s.Folders {
+		adapters[f.Name] = f.Path
 	}
 	var schema json.RawMessage
 	if s.schema != "" {
@@ -287,15 +289,15 @@ func (s *serving) registryOptions(telling *top.Server) serve.Options {
 	}
 	return serve.Options{
 		Top:  telling,
-		Stop: s.stops, Schema: schema, Grammar: s.grammar, Logprobs: s.logprobs, Adapters: adapters, Adapter: s.adapter, Traces: s.traces,
-		Version: s.ownVersion(), Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
+		Stop: s.stops, Schema: schema, Grammar: s.grammar, Logprobs: s.logprobs, Adapters: adapters, Adapter: s.Adapter, Traces: s.traces,
+		Version: s.ownVersion(), Memory: s.Memory.Bytes, Session: session, HostMemory: int64(s.HostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
 		Context: s.context, KV: generate.KVTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
 			s.override(&d.Sampling)
 			d.MaxTokens = cmp.Or(s.maxTokens, d.MaxTokens)
 			return d
 		},
-		OnDemand: s.onDemand, Limits: s.limits(), TritonMetrics: s.metrics == "triton",
-		Log: s.logger(),
+		OnDemand: s.onDemand, Limits: s.Limits(), TritonMetrics: s.metrics == "triton",
+		Log: s.Logger(),
 	}
 }
 
@@ -313,7 +315,7 @@ func (s *serving) readDefaults() error {
 		}
 	}
 	if s.schema != "" && !json.Valid([]byte(s.schema)) {
-		return s.usage("docs/text.md says what schemas may have", "%s is no JSON", s.schemaFile)
+		return s.Usage("docs/text.md says what schemas may have", "%s is no JSON", s.schemaFile)
 	}
 	return nil
 }
@@ -334,11 +336,11 @@ func (s *serving) watch(ctx context.Context, r *serve.Registry) {
 		case sig := <-signals:
 			if slices.Contains(courtesy.GoOnSignals, sig) {
 				r.Resume()
-				s.say("note", "goes on")
+				s.Say("note", "goes on")
 			} else if err := r.GiveBack(ctx); err != nil {
-				s.say("warning", fmt.Sprintf("memory was not given back: %v", err))
+				s.Say("warning", fmt.Sprintf("memory was not given back: %v", err))
 			} else {
-				s.say("note", "memory was given back; requests wait until SIGUSR2")
+				s.Say("note", "memory was given back; requests wait until SIGUSR2")
 			}
 		}
 	}
@@ -350,8 +352,8 @@ func (s *serving) readTokens() error {
 		return err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 && !s.quiet {
-		s.say("warning", fmt.Sprintf("%s can be read by others: chmod 600 %[1]s", s.tokenFile))
+	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 && !s.Quiet {
+		s.Say("warning", fmt.Sprintf("%s can be read by others: chmod 600 %[1]s", s.tokenFile))
 	}
 	if s.tokens, err = serve.ReadTokens(f); err != nil {
 		return fmt.Errorf("%s: %w", s.tokenFile, err)
@@ -385,8 +387,8 @@ func (s *serving) add(l net.Listener, guard serve.Guard, secure *tls.Config) {
 	server := serve.NewServer(nil)
 	server.TLSConfig = secure
 	server.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelDebug)
-	if s.verbose {
-		server.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(s.stderr, nil), slog.LevelWarn)
+	if s.Verbose {
+		server.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(s.Stderr, nil), slog.LevelWarn)
 	}
 	s.sites, s.guards = append(s.sites, &serve.Site{Listener: l, Server: server}), append(s.guards, guard)
 }
@@ -419,18 +421,18 @@ func (s *serving) own() (string, error) {
 // listenTop answers 'optimem top': on the socket that was named, else on one in a folder of the server's own, where
 // none is no reason not to serve.
 func (s *serving) listenTop() (server *top.Server, err error) {
-	path := s.topSocket
+	path := s.TopSocket
 	if path == "" {
 		dir, err := s.own()
 		if err != nil {
 			return nil, nil
 		}
-		path = filepath.Join(dir, topSocketName)
+		path = filepath.Join(dir, running.TopSocketName)
 	}
-	if server, err = top.Listen(path); err != nil && s.topSocket == "" {
+	if server, err = top.Listen(path); err != nil && s.TopSocket == "" {
 		return nil, nil
 	}
-	s.topSocket = path
+	s.TopSocket = path
 	return server, err
 }
 

@@ -24,6 +24,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 )
 
 // A served is a server that runs as a process.
@@ -41,7 +44,7 @@ func startServer(t *testing.T, args ...string) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.cmd.Env = append(os.Environ(), libraryVariable+"="+filepath.Join(t.TempDir(), "none"))
+	s.cmd.Env = append(os.Environ(), running.LibraryVariable+"="+filepath.Join(t.TempDir(), "none"))
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -330,22 +333,22 @@ func TestServeRefuses(t *testing.T) {
 		want string
 		args []string
 	}{
-		{exitUsage, "--token-file", []string{"--listen", "0.0.0.0:0"}}, {exitUsage, "--token-file", []string{"--listen", ":0"}},
-		{exitUsage, "--admin", []string{"--admin", "[::]:0"}}, {exitUsage, "no address", []string{"--listen", "8000"}},
-		{exitUsage, "--tls-key", []string{"--tls-cert", none}}, {exitUsage, "for TLS", []string{"--client-ca", none}},
-		{exitUsage, "unknown metrics", []string{"--metrics", "x"}}, {exitUsage, "takes a size", []string{"--memory", "50%"}},
-		{exitUsage, "--max-queue", []string{"--max-queue", "0"}}, {exitUsage, "--max-body", []string{"--max-body", "0"}},
-		{exitFailed, "none", []string{"--token-file", none}}, {exitUsage, "below zero", []string{"--client-requests", "-1"}},
-		{exitUsage, "below zero", []string{"--client-rate", "NaN"}}, {exitUsage, "--otlp", []string{"--otlp", "127.0.0.1:4318"}},
-		{exitUsage, "20 at most", []string{"--logprobs", "21"}}, {exitFailed, "none", []string{"--schema", none}},
-		{exitUsage, "no adapter of that name", []string{"--adapter", "x"}}, {exitUsage, "not empty", []string{"--stop", ""}},
+		{command.ExitUsage, "--token-file", []string{"--listen", "0.0.0.0:0"}}, {command.ExitUsage, "--token-file", []string{"--listen", ":0"}},
+		{command.ExitUsage, "--admin", []string{"--admin", "[::]:0"}}, {command.ExitUsage, "no address", []string{"--listen", "8000"}},
+		{command.ExitUsage, "--tls-key", []string{"--tls-cert", none}}, {command.ExitUsage, "for TLS", []string{"--client-ca", none}},
+		{command.ExitUsage, "unknown metrics", []string{"--metrics", "x"}}, {command.ExitUsage, "takes a size", []string{"--memory", "50%"}},
+		{command.ExitUsage, "--max-queue", []string{"--max-queue", "0"}}, {command.ExitUsage, "--max-body", []string{"--max-body", "0"}},
+		{command.ExitFailed, "none", []string{"--token-file", none}}, {command.ExitUsage, "below zero", []string{"--client-requests", "-1"}},
+		{command.ExitUsage, "below zero", []string{"--client-rate", "NaN"}}, {command.ExitUsage, "--otlp", []string{"--otlp", "127.0.0.1:4318"}},
+		{command.ExitUsage, "20 at most", []string{"--logprobs", "21"}}, {command.ExitFailed, "none", []string{"--schema", none}},
+		{command.ExitUsage, "no adapter of that name", []string{"--adapter", "x"}}, {command.ExitUsage, "not empty", []string{"--stop", ""}},
 	} {
 		var out, errs strings.Builder
 		if code := doMain(append([]string{"serve", dir, "--quiet"}, c.args...), &out, &errs); code != c.code || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%v: exit code %d, %s", c.args, code, errs.String())
 		}
 	}
-	if code := doMain([]string{"serve", none, "--listen", "127.0.0.1:0"}, io.Discard, io.Discard); code != exitFailed {
+	if code := doMain([]string{"serve", none, "--listen", "127.0.0.1:0"}, io.Discard, io.Discard); code != command.ExitFailed {
 		t.Errorf("no directory: exit code %d", code)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -354,7 +357,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 	defer l.Close()
 	var errs strings.Builder
-	if code := doMain([]string{"serve", dir, "--listen", l.Addr().String()}, io.Discard, &errs); code != exitFailed || !strings.Contains(errs.String(), "in use") {
+	if code := doMain([]string{"serve", dir, "--listen", l.Addr().String()}, io.Discard, &errs); code != command.ExitFailed || !strings.Contains(errs.String(), "in use") {
 		t.Errorf("an address that is taken: %d %s", code, fmt.Sprint(&errs))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 )
 
 // startStage starts 'optimem stage' and returns where it listens.
@@ -117,7 +119,7 @@ func TestStagesUsage(t *testing.T) {
 		{append([]string{"run", chatModel, "--input", "random", "--batch", "4"}, over...), "--batch is for one machine"},
 	} {
 		var stderr bytes.Buffer
-		if code := doMain(c.args, io.Discard, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) {
+		if code := doMain(c.args, io.Discard, &stderr); code != command.ExitUsage || !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%q: %d, %s", c.args, code, stderr.String())
 		}
 	}

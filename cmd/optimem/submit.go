@@ -19,7 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/arrays"
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/models"
@@ -43,7 +45,7 @@ const submitExamples = `  optimem submit --nats nats://127.0.0.1:4222 --stream p
 
 // A submitting is one run of 'optimem submit'.
 type submitting struct {
-	run
+	running.Run
 	queueing
 	name, out string
 	files     []string
@@ -63,7 +65,7 @@ type submitting struct {
 	vectors bool
 	lines   []submitLine
 	// bar has a step for each result, missing counts those without an output.
-	bar     *progress
+	bar     *command.Progress
 	missing int
 }
 
@@ -78,16 +80,16 @@ type submitLine struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func (c *commandLine) submitCommand() *cobra.Command {
-	s := submitting{run: run{commandLine: c}}
+func submitCommand(c *command.Line) *cobra.Command {
+	s := submitting{Run: running.Run{Line: c}}
 	cmd := &cobra.Command{
 		Use:     "submit --nats URL --stream NAME --model MODEL FILE... -o OUT [flags]",
 		Short:   "Have workers run a model over files",
 		Long:    submitLong,
 		Example: submitExamples,
-		Args:    c.arguments(cobra.MinimumNArgs(1)),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
-			s.cmd, s.files = cmd, args
+		Args:    c.Arguments(cobra.MinimumNArgs(1)),
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
+			s.Cmd, s.files = cmd, args
 			return s.submit(cmd.Context())
 		}),
 	}
@@ -97,15 +99,15 @@ func (c *commandLine) submitCommand() *cobra.Command {
 	flags.IntVar(&s.inFlight, "in-flight", 256, "at most `N` items are in the queue at a time")
 	flags.BoolVar(&s.again, "again", false, "run again what was put aside before")
 	flags.StringVar(&s.shared, "shared", "", "workers read .npy files and pictures in this `FOLDER` from their --shared; they are not stored in the queue")
-	grouped(flags, workGroup, "in-flight", "again", "shared")
+	command.Grouped(flags, command.WorkGroup, "in-flight", "again", "shared")
 	flags.StringVar(&s.name, "model", "", "the `NAME` of a model that workers have")
-	grouped(flags, modelGroup, "model")
-	flags.StringVar(&s.preprocess, "preprocess", "", "say `HOW` pictures become numbers: "+preprocess.Names)
-	flags.Var(&s.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
-	grouped(flags, inputGroup, "preprocess", "open-memory")
+	command.Grouped(flags, command.ModelGroup, "model")
+	flags.StringVar(&s.Preprocess, "preprocess", "", "say `HOW` pictures become numbers: "+preprocess.Names)
+	flags.Var(&s.MaxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	command.Grouped(flags, command.InputGroup, "preprocess", "open-memory")
 	flags.StringVarP(&s.out, "output", "o", "", "gather outputs in this `FOLDER`")
-	flags.BoolVar(&s.quiet, "quiet", false, "print no facts and no warnings")
-	grouped(flags, outputGroup, "output", "quiet")
+	flags.BoolVar(&s.Quiet, "quiet", false, "print no facts and no warnings")
+	command.Grouped(flags, command.OutputGroup, "output", "quiet")
 	return cmd
 }
 
@@ -117,15 +119,15 @@ func (s *submitting) checkSubmitting() (err error) {
 		{"output", s.out, "for instance -o out/"},
 	} {
 		if x.value == "" {
-			return s.usage(x.hint, "--%s is missing", x.flag)
+			return s.Usage(x.hint, "--%s is missing", x.flag)
 		}
 	}
 	if s.inFlight < 1 {
-		return s.usage("", "--in-flight takes a number of 1 or more")
+		return s.Usage("", "--in-flight takes a number of 1 or more")
 	}
-	if s.preprocess != "" {
-		if s.spec, err = preprocess.Parse(s.preprocess); err != nil {
-			return s.usage("there is: "+preprocess.Names+"; options, after a colon: "+preprocess.Options, "%w", err)
+	if s.Preprocess != "" {
+		if s.Spec, err = preprocess.Parse(s.Preprocess); err != nil {
+			return s.Usage("there is: "+preprocess.Names+"; options, after a colon: "+preprocess.Options, "%w", err)
 		}
 	}
 	return nil
@@ -148,9 +150,9 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 	defer s.queue.Close()
 	err = s.findPorts(ctx)
 	if errors.Is(err, work.ErrNoWorker) {
-		return &failure{
-			err: err, code: exitFailed,
-			hints: []string{"start one: optimem worker --nats URL --stream " + s.stream + " DIR"},
+		return &command.Failure{
+			Err: err, Code: command.ExitFailed,
+			Hints: []string{"start one: optimem worker --nats URL --stream " + s.stream + " DIR"},
 		}
 	}
 	if err != nil {
@@ -175,21 +177,21 @@ func (s *submitting) submit(ctx context.Context) (err error) {
 			s.lines = append(s.lines, submitLine{File: f})
 		}
 	}
-	s.bar = newCounter(s.stderr, "items", int64(len(s.lines)))
+	s.bar = command.NewCounter(s.Stderr, "items", int64(len(s.lines)))
 	err = s.queue.Submit(ctx, s.name, items, work.SubmitOptions{InFlight: s.inFlight, Again: s.again, Shared: s.root},
 		func(r work.Result) error { return s.take(ctx, r) })
-	s.bar.clear()
+	s.bar.Clear()
 	if err = cmp.Or(s.writeLines(), err); err != nil {
 		return err
 	}
-	if !s.quiet {
-		s.say("done", fmt.Sprintf("%d of %s in %s", len(s.lines)-s.missing, counted(len(s.lines), "output"), s.out))
+	if !s.Quiet {
+		s.Say("done", fmt.Sprintf("%d of %s in %s", len(s.lines)-s.missing, running.Counted(len(s.lines), "output"), s.out))
 	}
 	if s.missing > 0 {
-		return &failure{
-			err:  fmt.Errorf("%s could not be run", counted(s.missing, "item")),
-			code: exitFailed,
-			hints: []string{
+		return &command.Failure{
+			Err:  fmt.Errorf("%s could not be run", running.Counted(s.missing, "item")),
+			Code: command.ExitFailed,
+			Hints: []string{
 				filepath.Join(s.out, "results.jsonl") + " says why; --again runs what was put aside once more",
 			},
 		}
@@ -223,10 +225,10 @@ func (s *submitting) items(ctx context.Context) iter.Seq[work.Item] {
 				}
 				continue
 			}
-			in := &runInputs{values: make(runtime.Values)}
+			in := &running.RunInputs{Values: make(runtime.Values)}
 			err := s.read(ctx, in, file)
-			more := yield(work.Item{Name: file, Inputs: in.values, Err: err})
-			in.free()
+			more := yield(work.Item{Name: file, Inputs: in.Values, Err: err})
+			in.Free()
 			if !more {
 				return
 			}
@@ -244,7 +246,7 @@ const (
 // asFile gives a file as it lies there, for workers to read: an array for the only input, or a picture. It returns nil
 // for other files, and for those with which something is wrong, which whoever reads them says.
 func (s *submitting) asFile(file string) map[string]work.File {
-	port := onlyNeeded(s.ports)
+	port := running.OnlyNeeded(s.ports)
 	if len(s.ports) == 1 {
 		port = &s.ports[0]
 	}
@@ -253,8 +255,8 @@ func (s *submitting) asFile(file string) map[string]work.File {
 	}
 	how, most := "", int64(mostFile)
 	switch {
-	case isPicture(file) && s.preprocess != "" && port.DType == tensor.Float32 && len(pictureFiles(file)) == 1:
-		how, most = s.preprocess, mostPicture
+	case running.IsPicture(file) && s.Preprocess != "" && port.DType == tensor.Float32 && len(running.PictureFiles(file)) == 1:
+		how, most = s.Preprocess, mostPicture
 	case !strings.EqualFold(filepath.Ext(file), ".npy"):
 		return nil
 	}
@@ -279,7 +281,7 @@ func (s *submitting) asFile(file string) map[string]work.File {
 // holds reports whether a file has an array for an input.
 func (s *submitting) holds(f io.Reader, size int64, port models.Port) bool {
 	a, err := npy.Open(f, size)
-	return err == nil && s.fits(port, a.DType, a.Layout.Shape) == nil
+	return err == nil && s.Fits(port, a.DType, a.Layout.Shape) == nil
 }
 
 // inShared says where a file lies in the shared folder, "" where it lies elsewhere.
@@ -299,16 +301,16 @@ func (s *submitting) inShared(file string) string {
 	return filepath.ToSlash(within)
 }
 
-func (s *submitting) read(ctx context.Context, in *runInputs, file string) error {
-	if isPicture(file) {
-		return s.readPictures(ctx, in, s.ports, onlyNeeded(s.ports), file)
+func (s *submitting) read(ctx context.Context, in *running.RunInputs, file string) error {
+	if running.IsPicture(file) {
+		return s.ReadPictures(ctx, in, s.ports, running.OnlyNeeded(s.ports), file)
 	}
-	return s.readFile(ctx, in, s.ports, nil, file, s.limits())
+	return s.ReadFile(ctx, in, s.ports, nil, file, s.Limits())
 }
 
 // take gathers the result of an item.
 func (s *submitting) take(ctx context.Context, r work.Result) error {
-	s.bar.add(1)
+	s.bar.Add(1)
 	line := &s.lines[r.Index]
 	line.Key, line.Error = r.Key, r.Reason
 	if r.Reason != "" {

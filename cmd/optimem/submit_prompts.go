@@ -49,7 +49,7 @@ func (s *submitting) openPrompts() (err error) {
 	case n == 0:
 		return nil
 	case n < len(s.files):
-		return s.usage(
+		return s.Usage(
 			"prompts are for a model that writes, and other files for one that takes tensors",
 			"there are .jsonl files beside others",
 		)
@@ -66,7 +66,7 @@ func (s *submitting) openPrompts() (err error) {
 		}
 	}
 	if len(p.lines) == 0 {
-		return s.usage("", "there is no prompt")
+		return s.Usage("", "there is no prompt")
 	}
 	for _, l := range p.lines {
 		s.lines = append(s.lines, submitLine{File: p.name(l)})

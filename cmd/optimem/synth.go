@@ -14,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
@@ -47,7 +49,7 @@ const synthExamples = `  optimem synth mlp -o mlp.pt
 
 // A synth is one run of the command.
 type synth struct {
-	*commandLine
+	*command.Line
 	output, dtype                          string
 	seed                                   uint64
 	layers, width, inFeatures, outFeatures int
@@ -57,14 +59,14 @@ type synth struct {
 // synthDTypes lists the dtypes that random weights come in.
 var synthDTypes = []tensor.DType{tensor.Float32, tensor.Float16, tensor.BFloat16}
 
-func (c *commandLine) synthCommand() *cobra.Command {
-	s := synth{commandLine: c}
+func synthCommand(c *command.Line) *cobra.Command {
+	s := synth{Line: c}
 	cmd := &cobra.Command{
 		Use:     "synth ARCH -o FILE [flags]",
 		Short:   "Write a checkpoint with random weights",
 		Long:    synthLong,
 		Example: synthExamples,
-		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+		Args: c.Arguments(func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("give one architecture")
 			}
@@ -76,7 +78,7 @@ func (c *commandLine) synthCommand() *cobra.Command {
 			}
 			return models.Architectures(), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) }),
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) }),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -104,11 +106,11 @@ func dtypeNames() []string {
 
 func (s *synth) run(cmd *cobra.Command, arch string) error {
 	if s.output == "" {
-		return usageError(cmd, errors.New("no output file given"), "name it with -o, for instance -o "+arch+".pt")
+		return command.UsageError(cmd, errors.New("no output file given"), "name it with -o, for instance -o "+arch+".pt")
 	}
 	write, err := s.format()
 	if err != nil {
-		return usageError(cmd, err, "the name ends in .pt, .pth, .bin or .safetensors")
+		return command.UsageError(cmd, err, "the name ends in .pt, .pth, .bin or .safetensors")
 	}
 	tensors, err := s.tensors(cmd, arch)
 	if err != nil {
@@ -126,26 +128,26 @@ func (s *synth) tensors(cmd *cobra.Command, arch string) ([]loader.TensorData, e
 		}
 	}
 	if dtype == tensor.Invalid {
-		return nil, usageError(cmd, fmt.Errorf("unknown dtype %q", s.dtype),
+		return nil, command.UsageError(cmd, fmt.Errorf("unknown dtype %q", s.dtype),
 			"write one of "+strings.Join(dtypeNames(), ", "))
 	}
 	if arch == "mlp" {
 		tensors, err := s.mlp(dtype)
 		if err != nil {
-			return nil, usageError(cmd, fmt.Errorf("%s: %w", arch, err))
+			return nil, command.UsageError(cmd, fmt.Errorf("%s: %w", arch, err))
 		}
 		return tensors, nil
 	}
 	for _, name := range mlpFlags {
 		if cmd.Flags().Changed(name) {
-			return nil, usageError(cmd, fmt.Errorf("--%s is for mlp; %s has sizes of its own", name, arch))
+			return nil, command.UsageError(cmd, fmt.Errorf("--%s is for mlp; %s has sizes of its own", name, arch))
 		}
 	}
 	a, err := models.NewArchitecture(arch)
 	if err != nil {
 		var unknown *models.UnknownArchitectureError
 		if errors.As(err, &unknown) {
-			return nil, usageError(cmd, err, architectureHint(unknown))
+			return nil, command.UsageError(cmd, err, running.ArchitectureHint(unknown))
 		}
 		return nil, err
 	}
@@ -187,15 +189,15 @@ func (s *synth) write(ctx context.Context, tensors []loader.TensorData, write sy
 	if err := newfile.CheckRoom(s.output, totalBytes+int64(len(tensors))*recordBytes); err != nil {
 		return err
 	}
-	var bar *progress
+	var bar *command.Progress
 	if s.quiet {
-		bar = &progress{}
+		bar = &command.Progress{}
 	} else {
-		bar = newProgress(s.stderr, filepath.Base(s.output), totalBytes)
+		bar = command.NewProgress(s.Stderr, filepath.Base(s.output), totalBytes)
 	}
-	defer bar.clear()
+	defer bar.Clear()
 	return newfile.Write(s.output, func(f *os.File) error {
-		b := bufio.NewWriterSize(countingWriter{f, bar.add}, 1<<20)
+		b := bufio.NewWriterSize(command.CountingWriter{W: f, Tick: bar.Add}, 1<<20)
 		if err := write(ctx, b, tensors); err != nil {
 			return err
 		}

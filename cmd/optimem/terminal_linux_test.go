@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/runtime"
 )
 
@@ -94,7 +95,7 @@ func TestProgress(t *testing.T) {
 		bar := "optimem: " + tt.title + " "
 		var stdout, stderr strings.Builder
 		terminal, written := openTerminal(t)
-		if code := doMain(tt.args, &stdout, terminal); code != exitDone {
+		if code := doMain(tt.args, &stdout, terminal); code != command.ExitDone {
 			t.Fatalf("%v: exit code %d: %s", tt.args, code, written())
 		}
 		text := written()
@@ -108,7 +109,7 @@ func TestProgress(t *testing.T) {
 		}
 
 		terminal, written = openTerminal(t)
-		if code := doMain(append(tt.args, "--quiet"), &stdout, terminal); code != exitDone {
+		if code := doMain(append(tt.args, "--quiet"), &stdout, terminal); code != command.ExitDone {
 			t.Errorf("%v --quiet: exit code %d", tt.args, code)
 		}
 		if text := written(); text != "" {
@@ -116,7 +117,7 @@ func TestProgress(t *testing.T) {
 		}
 
 		terminal, written = openTerminal(t)
-		if code := doMain(tt.args, terminal, &stderr); code != exitDone {
+		if code := doMain(tt.args, terminal, &stderr); code != command.ExitDone {
 			t.Errorf("%v: exit code %d", tt.args, code)
 		}
 		if text := written() + stderr.String(); strings.Contains(text, bar) {
@@ -136,7 +137,7 @@ func TestWritingProgress(t *testing.T) {
 		args := append(question[:3:3], c.args...)
 		var stdout strings.Builder
 		terminal, written := openTerminal(t)
-		if code := doMain(args, &stdout, terminal); code != exitDone {
+		if code := doMain(args, &stdout, terminal); code != command.ExitDone {
 			t.Fatalf("%v: exit code %d: %s", args, code, written())
 		}
 		text := written()
@@ -154,7 +155,7 @@ func TestWritingProgress(t *testing.T) {
 	}
 	var errs strings.Builder
 	terminal, written := openTerminal(t)
-	if code := doMain(question, terminal, &errs); code != exitDone {
+	if code := doMain(question, terminal, &errs); code != command.ExitDone {
 		t.Fatalf("exit code %d", code)
 	}
 	if text := written() + errs.String(); strings.Contains(text, "loaded ") || strings.Contains(text, "prompt: ") {

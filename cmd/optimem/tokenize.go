@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
@@ -31,20 +32,20 @@ const tokenizeExamples = `  optimem tokenize ./model "Hello, world!"
   optimem tokenize ./model --json < prompt.txt | jq '.ids | length'
   optimem tokenize ./model --decode 9906 11 1917 0`
 
-func (c *commandLine) tokenizeCommand() *cobra.Command {
-	t := tokenize{commandLine: c}
+func tokenizeCommand(c *command.Line) *cobra.Command {
+	t := tokenize{Line: c}
 	cmd := &cobra.Command{
 		Use:     "tokenize MODEL [TEXT...] [flags]",
 		Short:   "Turn text into a model's tokens, or back",
 		Long:    tokenizeLong,
 		Example: tokenizeExamples,
-		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+		Args: c.Arguments(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no model given")
 			}
 			return nil
 		}),
-		RunE: c.enter(func(_ *cobra.Command, args []string) error { return t.run(args[0], args[1:]) }),
+		RunE: c.Enter(func(_ *cobra.Command, args []string) error { return t.run(args[0], args[1:]) }),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -70,7 +71,7 @@ func (c *commandLine) tokenizeCommand() *cobra.Command {
 
 // A tokenize is one run of the command.
 type tokenize struct {
-	*commandLine
+	*command.Line
 	asJSON, decode bool
 	options        tokenizer.Options
 	chat           string
@@ -87,9 +88,9 @@ type tokensJSON struct {
 func (t *tokenize) run(model string, args []string) error {
 	switch {
 	case t.rendered && t.chat == "":
-		return usageError(t.called, errors.New("--text is for --chat"))
+		return command.UsageError(t.Called, errors.New("--text is for --chat"))
 	case t.chat != "" && (t.decode || len(args) > 0):
-		return usageError(t.called, errors.New("--chat has the messages: there is no place for a text"))
+		return command.UsageError(t.Called, errors.New("--chat has the messages: there is no place for a text"))
 	}
 	tok, err := openTokenizer(model)
 	if err != nil {
@@ -101,7 +102,7 @@ func (t *tokenize) run(model string, args []string) error {
 			return err
 		}
 		if t.rendered {
-			_, err := io.WriteString(t.stdout, text)
+			_, err := io.WriteString(t.Stdout, text)
 			return err
 		}
 		args = []string{text}
@@ -134,7 +135,7 @@ func (t *tokenize) run(model string, args []string) error {
 	}
 	for i, one := range all {
 		if i > 0 {
-			if _, err := fmt.Fprintln(t.stdout); err != nil {
+			if _, err := fmt.Fprintln(t.Stdout); err != nil {
 				return err
 			}
 		}
@@ -142,7 +143,7 @@ func (t *tokenize) run(model string, args []string) error {
 		for j, id := range one.IDs {
 			rows.Row(strconv.FormatUint(uint64(id), 10), strconv.Quote(one.Tokens[j]))
 		}
-		if _, err := io.WriteString(t.stdout, rows.String()); err != nil {
+		if _, err := io.WriteString(t.Stdout, rows.String()); err != nil {
 			return err
 		}
 	}
@@ -168,11 +169,11 @@ func openTokenizer(model string) (*tokenizer.Tokenizer, error) {
 
 func (t *tokenize) printJSON(all []tokensJSON) error {
 	if len(all) == 1 {
-		e := json.NewEncoder(t.stdout)
+		e := json.NewEncoder(t.Stdout)
 		e.SetEscapeHTML(false)
 		return e.Encode(all[0])
 	}
-	o := jsonout.New(t.stdout)
+	o := jsonout.New(t.Stdout)
 	var texts iter.Seq[tokensJSON] = func(yield func(tokensJSON) bool) {
 		for _, one := range all {
 			if !yield(one) {
@@ -201,11 +202,11 @@ func (t *tokenize) conversation(model string) (string, error) {
 		return "", err
 	}
 	if len(data) > maxPrompt {
-		return "", usageError(t.called, fmt.Errorf("%s has more than %d bytes", t.chat, maxPrompt))
+		return "", command.UsageError(t.Called, fmt.Errorf("%s has more than %d bytes", t.chat, maxPrompt))
 	}
 	said, err := template.ParseJSON(data)
 	if err != nil {
-		return "", usageError(t.called, fmt.Errorf("%s: %w", t.chat, err))
+		return "", command.UsageError(t.Called, fmt.Errorf("%s: %w", t.chat, err))
 	}
 	r := template.Request{Messages: said}
 	if o, ok := said.(*template.Object); ok {
@@ -214,7 +215,7 @@ func (t *tokenize) conversation(model string) (string, error) {
 		r.Documents, _ = o.Get("documents")
 	}
 	if r.Messages == nil {
-		return "", usageError(t.called, fmt.Errorf("%s has no messages", t.chat))
+		return "", command.UsageError(t.Called, fmt.Errorf("%s has no messages", t.chat))
 	}
 	text, err := generate.OpenText(model)
 	if err != nil {
@@ -242,19 +243,19 @@ func (t *tokenize) decodeIDs(tok *tokenizer.Tokenizer, args []string) error {
 			}
 		}
 		if err != nil {
-			return usageError(t.called, fmt.Errorf("%q is no token's id; there are %d tokens", arg, tok.VocabSize()))
+			return command.UsageError(t.Called, fmt.Errorf("%q is no token's id; there are %d tokens", arg, tok.VocabSize()))
 		}
 		ids[i] = uint32(id)
 	}
 	text := tok.Decode(ids, !t.options.AddSpecial)
 	if t.asJSON {
-		e := json.NewEncoder(t.stdout)
+		e := json.NewEncoder(t.Stdout)
 		e.SetEscapeHTML(false)
 		return e.Encode(struct {
 			Text string `json:"text"`
 		}{text})
 	}
-	_, err := fmt.Fprintln(t.stdout, text)
+	_, err := fmt.Fprintln(t.Stdout, text)
 	return err
 }
 
@@ -264,10 +265,10 @@ func tokenizeError(err error) error {
 	var unsupported *tokenizer.UnsupportedError
 	switch {
 	case errors.As(err, &format):
-		return &failure{err: err, code: exitUnsafe, hints: []string{"a download that stopped early looks like this: compare the " +
+		return &command.Failure{Err: err, Code: command.ExitUnsafe, Hints: []string{"a download that stopped early looks like this: compare the " +
 			"file's size with the original's"}}
 	case errors.As(err, &unsupported):
-		return &failure{err: err, code: exitUnsupported}
+		return &command.Failure{Err: err, Code: command.ExitUnsupported}
 	}
 	return err
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+
 	goruntime "runtime"
 	"runtime/debug"
 
@@ -30,14 +33,14 @@ func version() string {
 	return fmt.Sprintf("optimem %s (%s, %s/%s%s)", name, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH, commit)
 }
 
-func (c *commandLine) versionCommand() *cobra.Command {
+func versionCommand(c *command.Line) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
 		Long:  "Print the version of this binary, of the Go that built it, and what it was built for.",
-		Args:  c.arguments(cobra.NoArgs),
-		RunE: c.enter(func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(c.stdout, version())
+		Args:  c.Arguments(cobra.NoArgs),
+		RunE: c.Enter(func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(c.Stdout, version())
 			return err
 		}),
 	}

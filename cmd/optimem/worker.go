@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/serve"
 	"github.com/optimem/optimem/work"
@@ -46,7 +48,7 @@ func (q *queueing) flags(cmd *cobra.Command) {
 	flags.StringVar(&q.inbox, "nats-inbox", "", "answers come to subjects that begin with `PREFIX` (default _INBOX)")
 	flags.StringVar(&q.ca, "tls-ca", "", "trust servers with certificates by an authority of this `FILE`")
 	flags.IntVar(&q.replicas, "replicas", 1, "a queue that is made lies on `N` servers of a cluster")
-	grouped(flags, workGroup, "nats", "stream", "nats-creds", "nats-inbox", "tls-ca", "replicas")
+	command.Grouped(flags, command.WorkGroup, "nats", "stream", "nats-creds", "nats-inbox", "tls-ca", "replicas")
 }
 
 func (q *queueing) options() work.Options {
@@ -63,26 +65,26 @@ type working struct {
 	ackWait, patience time.Duration
 	stay              time.Duration
 	attempts          int64
-	bytes             sizeFlag
+	bytes             command.SizeFlag
 	shared            string
 }
 
-func (c *commandLine) workerCommand() *cobra.Command {
-	w := working{serving: serving{writing: writing{run: run{commandLine: c}}}, bytes: 256 << 20}
+func workerCommand(c *command.Line) *cobra.Command {
+	w := working{serving: serving{writing: writing{Run: running.Run{Line: c}}}, bytes: 256 << 20}
 	cmd := &cobra.Command{
 		Use:     "worker (--nats URL | --embedded QUEUE) --stream NAME DIR [flags]",
 		Short:   "Take work from a queue and run models over it",
 		Long:    workerLong,
 		Example: workerExamples,
-		Args:    c.arguments(cobra.ExactArgs(1)),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
-			w.cmd, w.dir = cmd, args[0]
-			return w.place(w.work(cmd.Context()))
+		Args:    c.Arguments(cobra.ExactArgs(1)),
+		RunE: c.Enter(func(cmd *cobra.Command, args []string) error {
+			w.Cmd, w.dir = cmd, args[0]
+			return w.Place(w.work(cmd.Context()))
 		}),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	w.mode, w.precision, w.runs = modes[0], precisions[0], 1
+	w.Mode, w.Precision, w.Runs = running.Modes[0], running.Precisions[0], 1
 	w.queueing.flags(cmd)
 	flags.StringVar(&w.embedded, "embedded", "", "run a server in this process, with the queue in this `FOLDER`")
 	flags.StringVar(&w.listen, "listen", "127.0.0.1:4222", "where that server listens, an `ADDRESS` of this host")
@@ -97,40 +99,40 @@ func (c *commandLine) workerCommand() *cobra.Command {
 	flags.Int64Var(&w.attempts, "attempts", 5, "begin an item `N` times before it is put aside")
 	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
 	flags.StringVar(&w.shared, "shared", "", "read inputs of 'optimem submit --shared' from this `FOLDER`")
-	grouped(flags, workGroup, "shared", "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
-	flags.Var(&w.memory, "memory", "bytes on the device for all models together (default: what is free)")
-	flags.Var(&w.hostMemory, "host-memory", "bytes of host memory for staging and copies")
-	grouped(flags, memoryGroup, "memory", "host-memory")
-	flags.Var(&w.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
-	grouped(flags, modelGroup, "open-memory")
-	flags.StringVar(&w.device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
-	flags.IntVar(&w.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
-	grouped(flags, deviceGroup, "device", "threads")
-	flags.BoolVar(&w.quiet, "quiet", false, "print no facts and no warnings")
-	flags.BoolVar(&w.verbose, "verbose", false, "say more on standard error")
-	grouped(flags, outputGroup, "quiet", "verbose")
+	command.Grouped(flags, command.WorkGroup, "shared", "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
+	flags.Var(&w.Memory, "memory", "bytes on the device for all models together (default: what is free)")
+	flags.Var(&w.HostMemory, "host-memory", "bytes of host memory for staging and copies")
+	command.Grouped(flags, command.MemoryGroup, "memory", "host-memory")
+	flags.Var(&w.MaxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	command.Grouped(flags, command.ModelGroup, "open-memory")
+	flags.StringVar(&w.Device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
+	flags.IntVar(&w.Threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	command.Grouped(flags, command.DeviceGroup, "device", "threads")
+	flags.BoolVar(&w.Quiet, "quiet", false, "print no facts and no warnings")
+	flags.BoolVar(&w.Verbose, "verbose", false, "say more on standard error")
+	command.Grouped(flags, command.OutputGroup, "quiet", "verbose")
 	return cmd
 }
 
 func (w *working) checkWorking() error {
 	switch {
 	case (w.url == "") == (w.embedded == ""):
-		return w.usage(
+		return w.Usage(
 			"for instance --nats nats://127.0.0.1:4222, or --embedded queue/",
 			"one of --nats and --embedded says where the queue is",
 		)
 	case w.stream == "":
-		return w.usage("for instance --stream pictures", "--stream names the queue")
-	case w.memory.share > 0:
-		return w.usage("for instance --memory 2GiB", "--memory takes a size here, and no share")
+		return w.Usage("for instance --stream pictures", "--stream names the queue")
+	case w.Memory.Share > 0:
+		return w.Usage("for instance --memory 2GiB", "--memory takes a size here, and no share")
 	case w.ackWait < time.Second || w.patience < time.Second || w.stay < time.Second:
-		return w.usage("", "--ack-wait, --patience and --stay take times of a second or more")
+		return w.Usage("", "--ack-wait, --patience and --stay take times of a second or more")
 	case w.attempts < 1:
-		return w.usage("", "--attempts takes a number of 1 or more")
+		return w.Usage("", "--attempts takes a number of 1 or more")
 	case w.bytes < 1:
-		return w.usage("for instance --max-bytes 256MiB", "--max-bytes takes a size of 1 byte or more")
+		return w.Usage("for instance --max-bytes 256MiB", "--max-bytes takes a size of 1 byte or more")
 	}
-	return w.checkFlags()
+	return w.CheckFlags()
 }
 
 func (w *working) work(ctx context.Context) (err error) {
@@ -165,29 +167,29 @@ func (w *working) work(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, registry.Close()) }()
-	if !w.quiet {
+	if !w.Quiet {
 		for _, m := range registry.Models() {
 			if m.Reason != "" && m.State != serve.Ready {
-				w.say("warning", fmt.Sprintf("%s: %s", m.Name, m.Reason))
+				w.Say("warning", fmt.Sprintf("%s: %s", m.Name, m.Reason))
 			}
 		}
 		if w.embedded != "" {
-			w.say("note", "the server within listens on "+strings.TrimPrefix(w.url, "nats://"))
+			w.Say("note", "the server within listens on "+strings.TrimPrefix(w.url, "nats://"))
 		}
 	}
 	err = queue.Work(ctx, registry, work.WorkerOptions{
-		Device: w.device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay, Attempts: uint64(w.attempts),
+		Device: w.Device, Progress: progress, AckWait: w.ackWait, Patience: w.patience, Stay: w.stay, Attempts: uint64(w.attempts),
 		MaxBytes: int64(w.bytes), Shared: shared, Log: opts.Log.With(slog.String("stream", w.stream)),
 		Ready: func() {
-			if !w.quiet {
-				w.say("note", fmt.Sprintf(
+			if !w.Quiet {
+				w.Say("note", fmt.Sprintf(
 					"takes work of %s, %s of memory for all models", w.stream, ascii.FormatSize(registry.Memory()),
 				))
 			}
 		},
 	})
-	if err == nil && !w.quiet {
-		w.say("done", "what was under way is left to others")
+	if err == nil && !w.Quiet {
+		w.Say("done", "what was under way is left to others")
 	}
 	if errors.Is(err, context.Canceled) {
 		err = nil

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
@@ -134,7 +135,7 @@ func TestWorkersAndSubmittersAreKilled(t *testing.T) {
 	_ = killed.Process.Signal(syscall.SIGKILL)
 	_ = killed.Wait()
 	var stderr bytes.Buffer
-	if code := doMain(args, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "1 item could not be run") {
+	if code := doMain(args, io.Discard, &stderr); code != command.ExitFailed || !strings.Contains(stderr.String(), "1 item could not be run") {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
 	lines := resultLines(t, out)
@@ -184,7 +185,7 @@ func TestSharedFilesAreSubmitted(t *testing.T) {
 			t.Errorf("line %d: %+v", i, l)
 		}
 	}
-	if code := doMain(append(args, "--shared", filepath.Join(folder, "gone")), io.Discard, &stderr); code != exitFailed {
+	if code := doMain(append(args, "--shared", filepath.Join(folder, "gone")), io.Discard, &stderr); code != command.ExitFailed {
 		t.Errorf("a folder that is not there: exit code %d", code)
 	}
 }
@@ -234,7 +235,7 @@ func TestPromptsAreSubmitted(t *testing.T) {
 	for range 2 {
 		stderr.Reset()
 		code := doMain([]string{"submit", "--nats", url, "--stream", "s", "--model", "chat", "-o", out, first, second}, io.Discard, &stderr)
-		if code != exitFailed || !strings.Contains(stderr.String(), "2 items could not be run") {
+		if code != command.ExitFailed || !strings.Contains(stderr.String(), "2 items could not be run") {
 			t.Fatalf("exit code %d: %s", code, stderr.String())
 		}
 		text, err := os.ReadFile(filepath.Join(out, "answers.jsonl"))
@@ -278,7 +279,7 @@ func TestTextsAreSubmitted(t *testing.T) {
 	_, url := startWorkerOf(t, dir, "--embedded", t.TempDir(), "--listen", "127.0.0.1:0")
 	var stderr bytes.Buffer
 	code := doMain([]string{"submit", "--nats", url, "--stream", "s", "--model", "words", "-o", out, file}, io.Discard, &stderr)
-	if code != exitFailed || !strings.Contains(stderr.String(), "1 item could not be run") {
+	if code != command.ExitFailed || !strings.Contains(stderr.String(), "1 item could not be run") {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
 	want := embedded(t, "Count to ten.", "Lima").Embeddings
@@ -326,7 +327,7 @@ func TestWorkUsage(t *testing.T) {
 		{"submit --nats nats://127.0.0.1:1 --stream s --model m -o out --preprocess nothing x.png", "nothing"},
 	} {
 		var stderr bytes.Buffer
-		if code := doMain(strings.Fields(c.args), io.Discard, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) {
+		if code := doMain(strings.Fields(c.args), io.Discard, &stderr); code != command.ExitUsage || !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%s: %d, %s", c.args, code, stderr.String())
 		}
 	}

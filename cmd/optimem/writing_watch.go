@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/runtime"
 )
@@ -34,7 +36,7 @@ const drawEvery = 100 * time.Millisecond
 
 // newWritingWatch returns one that shows nothing unless to is a terminal.
 func newWritingWatch(to io.Writer, quiet bool) *writingWatch {
-	return &writingWatch{to: to, quiet: quiet || !isTerminal(to)}
+	return &writingWatch{to: to, quiet: quiet || !command.IsTerminal(to)}
 }
 
 // observe follows the weights. It is a session's observer.
@@ -63,12 +65,12 @@ func (w *writingWatch) progress(read, tokens int) {
 
 // promptText is the line of a prompt of which some tokens were read, so many of them in a time.
 func promptText(read, tokens, lately int, took time.Duration) string {
-	text := fmt.Sprintf("prompt: %d of %s", read, counted(tokens, "token"))
+	text := fmt.Sprintf("prompt: %d of %s", read, running.Counted(tokens, "token"))
 	if lately > 0 && took > 0 {
 		rate := float64(lately) / took.Seconds()
-		text += fmt.Sprintf(", %s a second", rateText(rate))
+		text += fmt.Sprintf(", %s a second", running.RateText(rate))
 		if read < tokens {
-			text += ", " + secondsText(float64(tokens-read)/rate) + " to go"
+			text += ", " + running.SecondsText(float64(tokens-read)/rate) + " to go"
 		}
 	}
 	return text

@@ -291,7 +291,7 @@ func thisRepository(t *testing.T) world {
 		t.Fatal(err)
 	}
 	for _, s := range files {
-		if s.dir == "cmd/optimem" && !s.test {
+		if match([]string{"cmd/optimem", "cmd/optimem/..."}, s.dir) && !s.test {
 			w.subcommands = append(w.subcommands, names(cobraUse, s.text)...)
 		}
 	}

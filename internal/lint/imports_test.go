@@ -115,6 +115,17 @@ var diagram = map[string][]string{
 		"serve/otlp", "quantize", "quantize/moments", "pack", "storage/packed", "perplexity", "work", "pipeline",
 		"cmd/optimem/internal/...",
 	},
+	"cmd/optimem/internal/command": {
+		"cmd/optimem/internal/newfile", "loader", "storage",
+	},
+	"cmd/optimem/internal/running": {
+		"cmd/optimem/internal/arrays", "cmd/optimem/internal/command", "cmd/optimem/internal/courtesy",
+		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/listing", "cmd/optimem/internal/newfile",
+		"cmd/optimem/internal/planned", "cmd/optimem/internal/profiled", "cmd/optimem/internal/values",
+		"cmd/optimem/internal/wording", "cost", "device", "generate", "graph", "internal/calibrate", "internal/npy",
+		"internal/preprocess", "layers", "loader", "memory", "models", "pipeline", "plan", "plan/slots", "profile",
+		"runtime", "storage", "tensor", "top", "trace",
+	},
 	"cmd/optimem/internal/listing": {
 		"cmd/optimem/internal/jsonout", "models", "loader", "loader/exported", "loader/script", "storage", "storage/packed", "tensor", "tensor/encoded",
 	},

@@ -31,12 +31,10 @@ var crowded = map[string]struct {
 		"models of sounds and pictures, which share little with it, may become a package below",
 		56, 12600,
 	},
-	"cmd/optimem": {
-		"every command's flags, text and tables are in one package main",
-		"a package of cmd/optimem/internal for what commands share, their flags and errors, and then one for those that write text",
-		62, 12700,
-	},
 }
+
+// cramped stands for a crowded package in what is planted below.
+const cramped, crampedFiles = "planted/cramped", 62
 
 // checkRoom finds packages that are too large and not listed, and those that are listed and no longer too large.
 func checkRoom(files []*source) []string {
@@ -60,6 +58,9 @@ func checkRoom(files []*source) []string {
 		z := sizes[dir]
 		over := z.files > maxRoomFiles || z.lines > maxRoomLines
 		most, listed := crowded[dir]
+		if dir == cramped {
+			most.files, most.lines, most.room, listed = crampedFiles, maxRoomLines, "another", true
+		}
 		switch pos := z.first.file.Package; {
 		case over && !listed:
 			found = append(found, z.first.at(pos, "%s has %d files of %d lines: split it, or say in crowded why not", dir, z.files, z.lines))
@@ -151,11 +152,12 @@ func text(e ast.Expr) (string, bool) {
 	return s, err == nil
 }
 
-// filesOnly are the files of the command that a program for files alone has (-tags files), which README's first command builds.
-var filesOnly = []string{
-	"errors.go", "flag_groups.go", "inspect.go", "main.go", "memory.go", "models_none.go", "progress.go", "scan.go", "version.go",
-	"without.go",
-}
+// filesOnly are the files of the command that a program for files alone has (-tags files), which README's first command builds,
+// beside those of the packages that they import.
+var filesOnly = []string{"inspect.go", "main.go", "models_none.go", "scan.go", "version.go"}
+
+// withModels are packages of the command that have what computes.
+var withModels = []string{"cmd/optimem", "cmd/optimem/internal/running"}
 
 // TestFilesOnly: every other file of the command says that it is not there.
 func TestFilesOnly(t *testing.T) {
@@ -164,7 +166,7 @@ func TestFilesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range files {
-		if s.dir != "cmd/optimem" || s.test {
+		if s.test || !slices.Contains(withModels, s.dir) {
 			continue
 		}
 		first, _, _ := strings.Cut(s.text, "\n")
@@ -198,7 +200,7 @@ func TestListedPackagesExist(t *testing.T) {
 	}
 	lists := map[string][]string{
 		"diagram": slices.Collect(maps.Keys(diagram)), "everyone": everyone, "programs": programs, "devices": devices,
-		"deviceless": deviceless, "crowded": slices.Collect(maps.Keys(crowded)),
+		"deviceless": deviceless, "withModels": withModels, "crowded": slices.Collect(maps.Keys(crowded)),
 	}
 	for name, m := range map[string]map[string][]string{
 		"diagram": diagram, "dependencies": dependencies, "standard": standard, "reserved": reserved,
@@ -262,11 +264,11 @@ func with(m map[string]string, more ...map[string]string) map[string]string {
 var roomViolations = []violation{
 	{"room", "full", with(tall("plan", maxRoomFiles, maxRoomLines/maxRoomFiles),
 		map[string]string{"plan/x_test.go": "package plan" + strings.Repeat("\n", 9000), "plan/gen_x.go": "package plan\n"}), nil},
-	{"room", "crowded for a reason", tall("cmd/optimem", maxRoomFiles+1, 1), nil},
-	{"room", "more crowded than before", tall("cmd/optimem", 63, 1), []string{"cmd/optimem has 63 files of 63 lines, more than its 62"}},
+	{"room", "crowded for a reason", tall(cramped, maxRoomFiles+1, 1), nil},
+	{"room", "more crowded than before", tall(cramped, crampedFiles+1, 1), []string{"planted/cramped has 63 files of 63 lines, more than its 62"}},
 	{"room", "too many files", tall("plan", maxRoomFiles+1, 1), []string{"plan has 41 files of 41 lines"}},
 	{"room", "too many lines", tall("plan", 2, maxRoomLines/2+1), []string{"plan has 2 files of 8002 lines"}},
-	{"room", "an exception that is none", tall("cmd/optimem", 3, 1), []string{"cmd/optimem has 3 files of 3 lines: no longer crowded"}},
+	{"room", "an exception that is none", tall(cramped, 3, 1), []string{"planted/cramped has 3 files of 3 lines: no longer crowded"}},
 
 	{"own kinds", "where they belong", map[string]string{
 		"internal/cpu/a.go": `package cpu; var t = map[graph.Kind]kernel{"conv16": {}, "conv": {}}; var k = "conv16"`,

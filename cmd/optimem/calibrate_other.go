@@ -1,8 +1,0 @@
-//go:build !linux && !files
-
-package main
-
-import "errors"
-
-// dropCached fails: there is no such call.
-func dropCached(string) error { return errors.New("this system cannot drop a file from it") }

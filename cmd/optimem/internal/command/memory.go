@@ -1,0 +1,104 @@
+package command
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/loader"
+)
+
+// SizeFlag is a flag such as --open-memory 1GiB.
+type SizeFlag int64
+
+// Set implements [pflag.Value].
+func (s *SizeFlag) Set(text string) error {
+	n, err := ascii.ParseSize(text)
+	if err != nil {
+		return err
+	}
+	*s = SizeFlag(n)
+	return nil
+}
+
+// String implements [pflag.Value].
+func (s *SizeFlag) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return ascii.FormatSize(int64(*s))
+}
+
+// Type implements [pflag.Value].
+func (s *SizeFlag) Type() string { return "SIZE" }
+
+// A BudgetFlag is a number of bytes, or a share of what there is.
+type BudgetFlag struct {
+	Bytes int64
+	Share float64
+}
+
+// Set implements [pflag.Value].
+func (b *BudgetFlag) Set(text string) error {
+	percent, isShare := strings.CutSuffix(text, "%")
+	if !isShare {
+		n, err := ascii.ParseSize(text)
+		if err != nil {
+			return err
+		}
+		*b = BudgetFlag{Bytes: n}
+		return nil
+	}
+	x, err := strconv.ParseFloat(percent, 64)
+	if err != nil || !(x > 0 && x <= 100) {
+		return fmt.Errorf("share %q: write shares as 50%%, more than 0 and 100 at most", text)
+	}
+	*b = BudgetFlag{Share: x / 100}
+	return nil
+}
+
+// String implements [pflag.Value].
+func (b *BudgetFlag) String() string {
+	switch {
+	case b.Share > 0:
+		return strconv.FormatFloat(b.Share*100, 'f', -1, 64) + "%"
+	case b.Bytes > 0:
+		return ascii.FormatSize(b.Bytes)
+	}
+	return ""
+}
+
+// Type implements [pflag.Value].
+func (b *BudgetFlag) Type() string { return "SIZE" }
+
+// Given reports whether the user said anything.
+func (b *BudgetFlag) Given() bool { return *b != BudgetFlag{} }
+
+// BoundHeap keeps a process that opens files within what the loader's limits promise: the collector works harder once
+// the process takes as much as they allow. Before that it may let garbage lie, since the process soon ends. A
+// GOMEMLIMIT or GOGC that the user has set stays.
+func BoundHeap(limits loader.Limits, paths ...string) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	if os.Getenv("GOGC") == "" {
+		const lazily = 400
+		debug.SetGCPercent(lazily)
+	}
+	const overheadBytes = 16 << 20 // stacks, the runtime's own memory, what is printed
+	memoryBytes := int64(loader.DefaultMemoryBytes)
+	for _, path := range paths {
+		fileBytes := int64(math.MaxInt64) // a folder's files are not looked at
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			fileBytes = info.Size()
+		}
+		memoryBytes = max(memoryBytes, limits.MemoryFor(fileBytes))
+	}
+	if memoryBytes <= math.MaxInt64-overheadBytes {
+		debug.SetMemoryLimit(memoryBytes + overheadBytes)
+	}
+}
