@@ -26,11 +26,6 @@ var crowded = map[string]struct {
 	reason, room string
 	files, lines int
 }{
-	"models/transformers": {
-		"a family is a description over the fields of one decoder, whose forwards and mixers they share unexported",
-		"models of sounds and pictures, which share little with it, may become a package below",
-		56, 12600,
-	},
 	"cmd/optimem": {
 		"every command's flags, text and tables are in one package main",
 		"a package of cmd/optimem/internal for what commands share, their flags and errors, and then one for those that write text",
