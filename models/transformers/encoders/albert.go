@@ -60,6 +60,9 @@ var albert = &family.Family{
 }
 
 // albertHead returns a model with a head that add puts on it.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func albertHead(name string, pooler bool, add func(c *family.Config, m *layers.Module, hidden int)) family.Head {
 	return family.Head{Class: "Albert" + name, Make: func(c *family.Config) *layers.Module {
 		m := layers.New(albertClass+name, nil).Add("albert", albertModel(c, pooler))

@@ -60,6 +60,9 @@ var bert = &family.Family{
 }
 
 // bertHead returns a model with a head that add puts on it.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func bertHead(name string, pooler bool, add func(c *family.Config, m *layers.Module)) family.Head {
 	return family.Head{Class: "Bert" + name, Make: func(c *family.Config) *layers.Module {
 		m := layers.New(bertClass+name, nil).Add("bert", bertEncoder.Model(c, pooler))

@@ -50,6 +50,9 @@ var electra = &family.Family{
 }
 
 // electraHead returns a model with a head that add puts on it.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func electraHead(name string, add func(c *family.Config, m *layers.Module, hidden int)) family.Head {
 	return family.Head{Class: "Electra" + name, Make: func(c *family.Config) *layers.Module {
 		m := layers.New(electraClass+name, nil).Add("electra", electraEncoder.Model(c, false))

@@ -63,6 +63,9 @@ var mpnet = &family.Family{
 }
 
 // mpnetHead returns a model with a head that add puts on it.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func mpnetHead(name string, add func(c *family.Config, m *layers.Module)) family.Head {
 	return family.Head{Class: "MPNet" + name, Make: func(c *family.Config) *layers.Module {
 		m := layers.New(mpnetClass+name, nil).Add("mpnet", mpnetModel(c, false))

@@ -109,6 +109,9 @@ func (f *seq2seqForm) tokens(c *family.Config, side string) int {
 }
 
 // writer is the model that writes.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func (f *seq2seqForm) writer(class string) family.Head {
 	return family.Transducing(f.positions, f.positions, family.Head{Class: class, Make: func(c *family.Config) *layers.Module {
 		hidden, words := c.Size("d_model", 1024), f.tokens(c, "decoder")
