@@ -50,9 +50,17 @@ var diagram = map[string][]string{
 	"models/lora":          {"layers", "tensor"},
 	"models/lora/stretch":  {"storage", "tensor", "internal/cpu/kernel"},
 	"models/torchvision":   {"layers", "tensor"},
-	"models/transformers":  {"layers", "tensor"},
-	"models/torchscript":   {"loader/script", "layers", "tensor"},
-	"models/internal/zoo":  {"loader", "loader/exported", "storage", "tensor"},
+	"models/transformers":  {"models/transformers/...", "layers", "tensor"},
+	// What families share, then families by what they read.
+	"models/transformers/family":   {"layers", "tensor"},
+	"models/transformers/encoders": {"models/transformers/family", "layers", "tensor"},
+	"models/transformers/seq2seq":  {"models/transformers/family", "layers", "tensor"},
+	"models/transformers/pictures": {
+		"models/transformers/encoders", "models/transformers/seq2seq", "models/transformers/family", "layers", "tensor",
+	},
+	"models/transformers/sounds": {"models/transformers/seq2seq", "models/transformers/family", "layers", "tensor"},
+	"models/torchscript":         {"loader/script", "layers", "tensor"},
+	"models/internal/zoo":        {"loader", "loader/exported", "storage", "tensor"},
 
 	// Ops and buffers.
 	"device":            {"graph", "tensor"},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // TestCausalTypes holds the list in docs/families.md of the types that predict tokens in Python and do not run from
@@ -27,7 +29,7 @@ func TestCausalTypes(t *testing.T) {
 	var lacking []string
 	for _, kind := range slices.Sorted(maps.Keys(recorded.Types)) {
 		_, part := textParts[kind]
-		if f := familyNamed(kind); !part && (f == nil || !slices.ContainsFunc(f.heads, func(h head) bool { return h.context != nil })) {
+		if f := familyNamed(kind); !part && (f == nil || !slices.ContainsFunc(f.Heads, func(h family.Head) bool { return h.Context != nil })) {
 			lacking = append(lacking, "`"+kind+"`")
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -33,11 +34,11 @@ type decoder struct {
 	// names are those of the modules where they are not Llama's.
 	names names
 	// by changes the description as a configuration wants it.
-	by func(c *config, d *decoder)
+	by func(c *family.Config, d *decoder)
 
 	// qkvBias, outBias, mlpBias and headBias say whether projections have a bias: those of the attention into heads and out of
 	// them, of the MLP, into the vocabulary.
-	qkvBias, outBias, mlpBias, headBias func(c *config) bool
+	qkvBias, outBias, mlpBias, headBias func(c *family.Config) bool
 	// norm is the kind of the norms.
 	norm normKind
 	// parallel is set where the MLP sees what the attention sees, and both are added at once.
@@ -54,49 +55,49 @@ type decoder struct {
 	headNorm headNorm
 	// rope is how heads are turned by their positions; turns says in which layers they are, nil for all.
 	rope  rope
-	turns func(c *config) func(i int, sliding bool) bool
+	turns func(c *family.Config) func(i int, sliding bool) bool
 	// alibi returns the slopes of the heads where positions are added to scores instead.
-	alibi func(c *config, heads int) *alibi
+	alibi func(c *family.Config, heads int) *alibi
 	// scaling of the scores, nil for 1/√size.
-	scaling func(c *config, size int) float64
+	scaling func(c *family.Config, size int) float64
 	// capped bounds scores and logits: Gemma 2. logitCap bounds the logits only, where the configuration says so;
 	// logitBound is the default.
 	capped, logitCap bool
 	logitBound       float64
 	// embedding, residual and logits return what those are multiplied with, nil for 1.
-	embedding, residual, logits func(c *config) float64
+	embedding, residual, logits func(c *family.Config) float64
 	// clip returns the bound of what the projections into heads give, 0 for none.
-	clip func(c *config) float64
+	clip func(c *family.Config) float64
 	// warmed multiplies queries by the logarithm of how often the original context passed: Llama 4's, Ministral 3's.
 	warmed bool
 	// window returns the layers' sliding window, 0 for none, and which layers have it; chunked says that it is the size of chunks
 	// that do not slide.
-	window  func(c *config, layers int) (size int, slides func(i int) bool)
+	window  func(c *family.Config, layers int) (size int, slides func(i int) bool)
 	chunked bool
 	// feed makes what stands in place of the MLP of layer i, attend what stands in place of the attention; nil are those.
-	feed   func(d *decoder, c *config, i int, s shape) *layers.Module
-	attend func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module
+	feed   func(d *decoder, c *family.Config, i int, s shape) *layers.Module
+	attend func(d *decoder, c *family.Config, i int, s shape, attrs map[string]any) *layers.Module
 	// mixer makes what stands in layer i in place of the attention and keeps a state, and says under which name; nil is
 	// the attention.
-	mixer func(d *decoder, c *config, i int, s shape) (name string, m *layers.Module)
+	mixer func(d *decoder, c *family.Config, i int, s shape) (name string, m *layers.Module)
 	// more adds to layer i what only its own forward knows, top to the model what only begin and end know.
-	more func(d *decoder, c *config, i int, s shape, layer *layers.Module)
-	top  func(d *decoder, c *config, s shape, m *layers.Module)
+	more func(d *decoder, c *family.Config, i int, s shape, layer *layers.Module)
+	top  func(d *decoder, c *family.Config, s shape, m *layers.Module)
 	// begin makes what the first layer sees of the embeddings of tokens, end what the norm sees of what the last layer
 	// gives; nil where that is the same.
 	begin func(t *layers.Trace, m *layers.Module, ids, x layers.Tensor, a *around) layers.Tensor
 	end   func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor
 	// full returns the sizes of the attention in layers that do not slide, nil where those are the same.
-	full func(c *config, s shape) shape
+	full func(c *family.Config, s shape) shape
 	// latents are the defaults of sizes where keys and values come from latents.
 	latents latents
 	// depth is how many layers there are, nil for what the entry says.
-	depth func(c *config) int
+	depth func(c *family.Config) int
 	// beside is the name of a module that more adds, which sees what the MLP sees and whose result is added to the
 	// MLP's.
 	beside string
 	// keyFactor returns what keys are multiplied with, nil for 1.
-	keyFactor func(c *config) float64
+	keyFactor func(c *family.Config) float64
 	// still is set where nothing is turned, bare where layers have no MLP, recurrent where all layers keep a state.
 	still, bare, recurrent bool
 	// sinks is set where each head has a score more, whose value is nothing: gpt-oss.
@@ -149,12 +150,12 @@ func (n names) filled() names {
 }
 
 // family is the decoder with its heads.
-func (d decoder) family() *family {
+func (d decoder) family() *family.Family {
 	d.names = d.names.filled()
 	base := d.names.base
-	f := &family{
-		model: d.model, prefix: base, encodes: d.name + "Model", positions: d.positions,
-		classes: layers.Classes{
+	f := &family.Family{
+		Model: d.model, Prefix: base, Encodes: d.name + "Model", Positions: d.positions,
+		Classes: layers.Classes{
 			d.class + "Model":           {Forward: d.modelForward},
 			d.class + "DecoderLayer":    {Forward: d.layerForward},
 			d.class + "Attention":       {Forward: d.attentionForward},
@@ -163,72 +164,72 @@ func (d decoder) family() *family {
 			d.class + "PerHead":         layers.Unary(perHeadForward),
 			d.class + "LayerNorm":       layers.Unary(layerNormForward),
 			d.class + "RotaryEmbedding": {Forward: rotaryForward},
-			d.class + "ForCausalLM":     headed(base, causalLM),
+			d.class + "ForCausalLM":     family.Headed(base, causalLM),
 		},
-		heads: []head{
-			{class: d.name + "Model", make: d.base},
-			generating(d.context, d.head("ForCausalLM", base, func(own *decoder, c *config, m *layers.Module, hidden int) {
+		Heads: []family.Head{
+			{Class: d.name + "Model", Make: d.base},
+			family.Generating(d.context, d.head("ForCausalLM", base, func(own *decoder, c *family.Config, m *layers.Module, hidden int) {
 				m.Attrs = map[string]any{"final_logit_softcapping": 0.0, "logit_scale": 1.0}
 				if d.capped {
-					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", 30)
+					m.Attrs["final_logit_softcapping"] = softcap(c, "final_logit_softcapping", 30)
 				} else if d.logitCap {
-					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", d.logitBound)
+					m.Attrs["final_logit_softcapping"] = softcap(c, "final_logit_softcapping", d.logitBound)
 				}
 				if d.logits != nil {
 					m.Attrs["logit_scale"] = d.logits(c)
 				}
-				m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", d.vocabulary), biased(c, d.headBias)))
+				m.Add("lm_head", layers.Linear(hidden, c.Size("vocab_size", d.vocabulary), biased(c, d.headBias)))
 			})),
 		},
-		inputs: tokenInputs("attention_mask", "position_ids"),
-		tied:   [][2]string{{"lm_head.weight", base + "." + d.names.embed + ".weight"}},
-		ties:   d.ties, ignored: d.ignored, renames: replacer(d.renames),
+		Inputs: family.TokenInputs("attention_mask", "position_ids"),
+		Tied:   [][2]string{{"lm_head.weight", base + "." + d.names.embed + ".weight"}},
+		Ties:   d.ties, Ignored: d.ignored, Renames: replacer(d.renames),
 	}
 	if d.scaled {
-		f.classes[d.class+"TextScaledWordEmbedding"] = layers.Unary(scaledEmbeddingForward)
+		f.Classes[d.class+"TextScaledWordEmbedding"] = layers.Unary(scaledEmbeddingForward)
 	}
 	d.classifiers(f)
 	return f
 }
 
 // classifiers adds the models that classify texts and tokens, and that answer questions.
-func (d decoder) classifiers(f *family) {
+func (d decoder) classifiers(f *family.Family) {
 	base := d.names.base
 	if !d.noTexts {
-		f.classes[d.class+"ForSequenceClassification"] = lastToken(base)
-		f.heads = append(f.heads, d.head("ForSequenceClassification", base, func(_ *decoder, c *config, m *layers.Module, hidden int) {
-			m.Attrs = map[string]any{"pad_token_id": c.padding(d.pad)}
-			m.Add("score", layers.Linear(hidden, c.labels(), layers.NoBias))
+		f.Classes[d.class+"ForSequenceClassification"] = family.LastToken(base)
+		f.Heads = append(f.Heads, d.head("ForSequenceClassification", base, func(_ *decoder, c *family.Config, m *layers.Module, hidden int) {
+			m.Attrs = map[string]any{"pad_token_id": padding(c, d.pad)}
+			m.Add("score", layers.Linear(hidden, c.Labels(), layers.NoBias))
 		}))
 	}
 	if !d.noTokens {
-		f.classes[d.class+"ForTokenClassification"] = headed(base, logitsOf("dropout", "score"))
-		f.heads = append(f.heads, d.head("ForTokenClassification", base, func(_ *decoder, c *config, m *layers.Module, hidden int) {
+		f.Classes[d.class+"ForTokenClassification"] = family.Headed(base, family.LogitsOf("dropout", "score"))
+		f.Heads = append(f.Heads, d.head("ForTokenClassification", base, func(_ *decoder, c *family.Config, m *layers.Module, hidden int) {
 			var bias []layers.Option
-			if !c.flag("token_classification_bias", true) {
+			if !c.Flag("token_classification_bias", true) {
 				bias = append(bias, layers.NoBias)
 			}
-			m.Add("dropout", layers.Dropout(0.1)).Add("score", layers.Linear(hidden, c.labels(), bias...))
+			m.Add("dropout", layers.Dropout(0.1)).Add("score", layers.Linear(hidden, c.Labels(), bias...))
 		}))
 	}
 	if d.qaPrefix != "" {
-		f.classes[d.class+"ForQuestionAnswering"] = headed(d.qaPrefix, spansOf("qa_outputs"))
-		f.heads = append(f.heads, d.head("ForQuestionAnswering", d.qaPrefix, func(_ *decoder, _ *config, m *layers.Module, hidden int) {
+		f.Classes[d.class+"ForQuestionAnswering"] = family.Headed(d.qaPrefix, family.SpansOf("qa_outputs"))
+		f.Heads = append(f.Heads, d.head("ForQuestionAnswering", d.qaPrefix, func(_ *decoder, _ *family.Config, m *layers.Module, hidden int) {
 			m.Add("qa_outputs", layers.Linear(hidden, 2))
 		}))
 	}
 }
 
 // biased says whether a projection has a bias.
-func biased(c *config, has func(*config) bool) layers.Option {
+func biased(c *family.Config, has func(*family.Config) bool) layers.Option {
 	return layers.Attr("bias", has != nil && has(c))
 }
 
 // head returns a model with a head that add puts on it.
-func (d decoder) head(name, prefix string, add func(d *decoder, c *config, m *layers.Module, hidden int)) head {
-	return head{class: d.name + name, prefix: prefix, make: func(c *config) *layers.Module {
+func (d decoder) head(name, prefix string, add func(d *decoder, c *family.Config, m *layers.Module, hidden int)) family.Head {
+	return family.Head{Class: d.name + name, Prefix: prefix, Make: func(c *family.Config) *layers.Module {
 		m := layers.New(d.class+name, nil).Add(prefix, d.base(c))
-		add(&d, c, m, c.size(hiddenKey, d.hidden))
+		add(&d, c, m, c.Size(hiddenKey, d.hidden))
 		return m
 	}}
 }
@@ -247,19 +248,19 @@ const (
 const noKeys = "-"
 
 // context is how many positions a sequence may have.
-func (d decoder) context(c *config) int {
-	n := c.size(positionsKey, d.positions)
-	p, _ := c.ropeParameters(d.rope)
-	defer c.adopt(p)
-	stretched := p.text("rope_type|type", "") == "dynamic" && !(d.rope.alpha && p.float("alpha", 0) > 0)
-	if factor := p.float("factor", 1); stretched && factor > 1 {
-		n = int(min(float64(n)*factor, maxSize))
+func (d decoder) context(c *family.Config) int {
+	n := c.Size(positionsKey, d.positions)
+	p, _ := ropeParameters(c, d.rope)
+	defer c.Adopt(p)
+	stretched := p.Text("rope_type|type", "") == "dynamic" && !(d.rope.alpha && p.Float("alpha", 0) > 0)
+	if factor := p.Float("factor", 1); stretched && factor > 1 {
+		n = int(min(float64(n)*factor, family.MaxSize))
 	}
 	return n
 }
 
 // configured returns the description as the configuration wants it.
-func (d decoder) configured(c *config) *decoder {
+func (d decoder) configured(c *family.Config) *decoder {
 	if d.by != nil {
 		d.by(c, &d)
 	}
@@ -278,10 +279,10 @@ func (d decoder) of(m *layers.Module) *decoder {
 type shape struct{ hidden, inner, heads, keys, size, positions, layers int }
 
 // shape reads the sizes.
-func (d *decoder) shape(c *config) shape {
+func (d *decoder) shape(c *family.Config) shape {
 	s := shape{
-		hidden: c.size(hiddenKey, d.hidden), heads: c.size(headsKey, d.heads), positions: c.size(positionsKey, d.positions),
-		layers: c.size(layersKey, d.layers),
+		hidden: c.Size(hiddenKey, d.hidden), heads: c.Size(headsKey, d.heads), positions: c.Size(positionsKey, d.positions),
+		layers: c.Size(layersKey, d.layers),
 	}
 	if d.depth != nil {
 		s.layers = d.depth(c)
@@ -290,39 +291,39 @@ func (d *decoder) shape(c *config) shape {
 	if inner == 0 {
 		inner = 4 * s.hidden
 	}
-	s.inner = c.sizeOf(innerKey, inner, 0)
+	s.inner = sizeOf(c, innerKey, inner, 0)
 	keys := d.keys
 	if keys == 0 {
 		keys = s.heads
 	}
 	if s.keys = keys; d.keysKey != noKeys {
-		s.keys = c.size(keysKey, keys)
+		s.keys = c.Size(keysKey, keys)
 	}
 	size := d.size
 	if size == 0 {
 		size = max(s.hidden/s.heads, 1)
 	}
-	s.size = c.size("head_dim", size)
+	s.size = c.Size("head_dim", size)
 	return s.checked(c)
 }
 
 // checked returns the sizes, which it holds against each other.
-func (s shape) checked(c *config) shape {
+func (s shape) checked(c *family.Config) shape {
 	if s.heads%s.keys != 0 {
-		c.fail("num_key_value_heads", "is %d, and does not divide the %d heads", s.keys, s.heads)
+		c.Fail("num_key_value_heads", "is %d, and does not divide the %d heads", s.keys, s.heads)
 	}
 	return s
 }
 
 // base is the constructor of the base model.
-func (d decoder) base(c *config) *layers.Module {
+func (d decoder) base(c *family.Config) *layers.Module {
 	own := d.configured(c)
 	s := own.shape(c)
-	c.looked("use_bidirectional_attention")
-	switch v := c.fields["use_bidirectional_attention"]; v {
+	c.Looked("use_bidirectional_attention")
+	switch v := c.Fields["use_bidirectional_attention"]; v {
 	case nil, false, "vision": // which is between the parts of a picture
 	default:
-		c.unsupported("use_bidirectional_attention")
+		c.Unsupported("use_bidirectional_attention")
 	}
 	window, slides := 0, func(int) bool { return false }
 	if own.window != nil {
@@ -359,7 +360,7 @@ func (d decoder) base(c *config) *layers.Module {
 	if own.names.embedNorm != "" {
 		m.Add(own.names.embedNorm, own.normModule(c, s.hidden))
 	}
-	m.Add(own.names.layers, c.repeat(s.layers, layer)).Add(own.names.norm, own.normModule(c, s.hidden))
+	m.Add(own.names.layers, c.Repeat(s.layers, layer)).Add(own.names.norm, own.normModule(c, s.hidden))
 	if own.top != nil {
 		own.top(own, c, s, m)
 	}
@@ -371,9 +372,9 @@ func (d decoder) base(c *config) *layers.Module {
 		m.Attrs["alibi"] = own.alibi(c, s.heads)
 		return m
 	}
-	m.Add("rotary_emb", c.rotary(d.class+"RotaryEmbedding", full.size, s.positions, own.rope))
+	m.Add("rotary_emb", rotary(c, d.class+"RotaryEmbedding", full.size, s.positions, own.rope))
 	if own.rope.local > 0 && window > 0 {
-		m.Add("rotary_emb_local", c.rotary(d.class+"RotaryEmbedding", s.size, s.positions, own.rope.sliding()))
+		m.Add("rotary_emb_local", rotary(c, d.class+"RotaryEmbedding", s.size, s.positions, own.rope.sliding()))
 	}
 	return m
 }
@@ -395,7 +396,7 @@ func (d *decoder) keeps(m *layers.Module) (recurrent, keyless bool) {
 }
 
 // times returns a factor, 1 where there is none.
-func times(c *config, factor func(*config) float64) float64 {
+func times(c *family.Config, factor func(*family.Config) float64) float64 {
 	if factor == nil {
 		return 1
 	}
@@ -403,8 +404,8 @@ func times(c *config, factor func(*config) float64) float64 {
 }
 
 // words is the table of embeddings.
-func (d *decoder) words(c *config, hidden int) *layers.Module {
-	vocabulary := c.size("vocab_size", d.vocabulary)
+func (d *decoder) words(c *family.Config, hidden int) *layers.Module {
+	vocabulary := c.Size("vocab_size", d.vocabulary)
 	if !d.scaled {
 		return layers.Embedding(vocabulary, hidden)
 	}
@@ -422,19 +423,19 @@ func (d *decoder) scaledWords(words, width, size int) *layers.Module {
 }
 
 // softcap returns an entry that bounds scores; null in the file is none.
-func (c *config) softcap(name string, missing float64) float64 {
-	if v, there := c.fields[name]; there && v == nil {
+func softcap(c *family.Config, name string, missing float64) float64 {
+	if v, there := c.Fields[name]; there && v == nil {
 		return 0
 	}
-	return c.float(name, missing)
+	return c.Float(name, missing)
 }
 
 // padding returns pad_token_id; null in the file is none.
-func (c *config) padding(missing any) any {
-	if _, there := c.fields["pad_token_id"]; !there {
+func padding(c *family.Config, missing any) any {
+	if _, there := c.Fields["pad_token_id"]; !there {
 		return missing
 	}
-	return c.optional("pad_token_id")
+	return c.Optional("pad_token_id")
 }
 
 // around is what a pass has beside the states of its tokens: masks and angles for layers that see all and for those that
@@ -455,11 +456,11 @@ type around struct {
 // pictures.
 func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	own := d.of(m)
-	ids, positions := tokenIDs(t, args), optional(t, args, 2)
+	ids, positions := family.TokenIDs(t, args), family.Optional(t, args, 2)
 	s := ids.Shape()
 	x := t.Child(m, own.names.embed, ids)
 	if len(args) > 3 {
-		x = args[3].(*pictured).place(t, ids, x)
+		x = args[3].(*family.Pictured).Place(t, ids, x)
 	}
 	if own.names.embedNorm != "" {
 		x = t.Child(m, own.names.embedNorm, x)
@@ -473,13 +474,13 @@ func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) an
 	blocks := m.Child(own.names.layers).Children
 	a := &around{positions: positions}
 	if _, steps := t.Steps(); !steps {
-		a.padding = optional(t, args, 1)
+		a.padding = family.Optional(t, args, 1)
 	}
 	d.masks(t, m, args, a, blocks)
 	if own.alibi == nil {
 		d.turnedAngles(t, m, a, blocks)
 	} else {
-		a.alibi = m.Attrs["alibi"].(*alibi).pass(t, s, optional(t, args, 1), optional(t, args, 2))
+		a.alibi = m.Attrs["alibi"].(*alibi).pass(t, s, family.Optional(t, args, 1), family.Optional(t, args, 2))
 	}
 	if own.begin != nil {
 		x = own.begin(t, m, ids, x, a)
@@ -498,19 +499,19 @@ func (d decoder) masks(t *layers.Trace, m *layers.Module, args []any, a *around,
 	if _, steps := t.Steps(); steps {
 		return
 	}
-	s := tokenIDs(t, args).Shape()
-	full := masking{
-		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), positions: a.positions,
-		additive: m.Bool("eager"),
+	s := family.TokenIDs(t, args).Shape()
+	full := family.Masking{
+		Batch: s[0], Queries: s[1], Keys: s[1], Causal: true, Padding: family.Optional(t, args, 1), Positions: a.positions,
+		Additive: m.Bool("eager"),
 	}
 	sliding := full
-	if sliding.window = m.Int("window"); d.of(m).chunked {
-		sliding.window, sliding.chunk = 0, sliding.window
+	if sliding.Window = m.Int("window"); d.of(m).chunked {
+		sliding.Window, sliding.Chunk = 0, sliding.Window
 	}
-	for i, k := range []masking{full, sliding} {
+	for i, k := range []family.Masking{full, sliding} {
 		for _, block := range blocks {
 			if block.Module.Bool("sliding") == (i == 1) && block.Module.Text("mixer") == "" {
-				a.masks[i] = k.create(t)
+				a.masks[i] = k.Create(t)
 				break
 			}
 		}

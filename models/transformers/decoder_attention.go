@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // A fusedKind is how queries, keys and values come out of projections.
@@ -28,7 +29,7 @@ type headNorm struct {
 	// late is set where heads are normalized after they are turned.
 	late bool
 	// when says whether a configuration has them, nil for always.
-	when func(c *config) bool
+	when func(c *family.Config) bool
 }
 
 type headNormKind int
@@ -46,30 +47,30 @@ const (
 )
 
 // attentionAttrs are the attributes that the attention of all layers has.
-func (d *decoder) attentionAttrs(c *config, s shape) map[string]any {
+func (d *decoder) attentionAttrs(c *family.Config, s shape) map[string]any {
 	attrs := map[string]any{
 		"decoder": d, "head_dim": s.size, "groups": s.heads / max(s.keys, 1), "queries": s.heads * s.size,
-		"keys": s.keys * s.size, "scaling": inverseSqrt(s.size), "softcap": 0.0, "eager": c.eager() || d.capped || d.sinks,
+		"keys": s.keys * s.size, "scaling": family.InverseSqrt(s.size), "softcap": 0.0, "eager": c.Eager() || d.capped || d.sinks,
 		"clip": 0.0, "warm": 0.0, "warm_context": 0.0, "key_factor": times(c, d.keyFactor),
 	}
 	if d.scaling != nil {
 		attrs["scaling"] = d.scaling(c, s.size)
 	}
 	if d.capped {
-		attrs["softcap"] = c.softcap("attn_logit_softcapping", 50)
+		attrs["softcap"] = softcap(c, "attn_logit_softcapping", 50)
 	}
 	if d.clip != nil {
 		attrs["clip"] = d.clip(c)
 	}
 	if d.warmed {
-		p := c.sub("rope_parameters")
-		attrs["warm"], attrs["warm_context"] = p.float("llama_4_scaling_beta", 0.1), p.positive(c, contextName, 16384)
-		c.adopt(p)
+		p := c.Sub("rope_parameters")
+		attrs["warm"], attrs["warm_context"] = p.Float("llama_4_scaling_beta", 0.1), positive(p, c, contextName, 16384)
+		c.Adopt(p)
 	}
 	return attrs
 }
 
-func (d *decoder) attention(c *config, s shape, attrs map[string]any) *layers.Module {
+func (d *decoder) attention(c *family.Config, s shape, attrs map[string]any) *layers.Module {
 	m := layers.New(d.class+"Attention", attrs)
 	n, queries, keys := d.names, s.heads*s.size, s.keys*s.size
 	if d.fused != apart {
@@ -99,7 +100,7 @@ func (d *decoder) attention(c *config, s shape, attrs map[string]any) *layers.Mo
 			m.Add(name, d.normOf(c, h.norm, heads, s.size))
 		case ownNorms:
 			m.Add(name, layers.New(d.class+"PerHead", nil).
-				Add("norms", c.repeat(heads, func(int) *layers.Module { return d.normOf(c, h.norm, s.size) })))
+				Add("norms", c.Repeat(heads, func(int) *layers.Module { return d.normOf(c, h.norm, s.size) })))
 		}
 	}
 	return m
@@ -136,17 +137,17 @@ func (d decoder) attentionForward(t *layers.Trace, m *layers.Module, args ...any
 		q = warm(t, q, a.positions, beta, m.Float("warm_context"))
 	}
 	mask, _ := a.masks[kind].(layers.Tensor)
-	how := attention{
-		scaling: m.Float("scaling"), groups: m.Int("groups"), softcap: m.Float("softcap"), eager: m.Bool("eager"),
-		window: m.Int("window"),
+	how := family.Attention{
+		Scaling: m.Float("scaling"), Groups: m.Int("groups"), Softcap: m.Float("softcap"), Eager: m.Bool("eager"),
+		Window: m.Int("window"),
 	}
 	if a.alibi != nil {
-		q, k, how.bias = a.alibi.apply(t, q, k, how.scaling)
+		q, k, how.Bias = a.alibi.apply(t, q, k, how.Scaling)
 	}
 	if own.sinks {
-		how.sinks = t.Param(m, "sinks")
+		how.Sinks = t.Param(m, "sinks")
 	}
-	return t.Child(m, n.o, how.run(t, m, q, k, v, mask))
+	return t.Child(m, n.o, how.Run(t, m, q, k, v, mask))
 }
 
 // headsOf returns queries, keys and values of [batch, tokens, heads, size], normalized but where that is later.
@@ -201,7 +202,7 @@ func perHeadForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.T
 // turn turns the heads of [batch, heads, tokens, size], or the first elements of each, by the angles of their positions.
 func (r rope) turn(t *layers.Trace, x, cos, sin layers.Tensor) layers.Tensor {
 	turned, size := cos.Shape()[3], x.Shape()[3]
-	how := rotate
+	how := family.Rotate
 	if r.interleaved {
 		how = rotateInterleaved
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // A normKind is how a decoder normalizes. The zero value is Llama's: by the root of the mean of the squares, times a weight.
@@ -22,18 +23,18 @@ const (
 )
 
 // normModule returns a norm over the last dimensions.
-func (d *decoder) normModule(c *config, shape ...int) *layers.Module {
+func (d *decoder) normModule(c *family.Config, shape ...int) *layers.Module {
 	return d.normOf(c, d.norm, shape...)
 }
 
-func (d *decoder) normOf(c *config, kind normKind, shape ...int) *layers.Module {
+func (d *decoder) normOf(c *family.Config, kind normKind, shape ...int) *layers.Module {
 	key := d.epsKey
 	if key == "" {
 		key = "rms_norm_eps"
 	}
 	eps := d.eps
 	if key != noEps {
-		eps = c.float(key, eps)
+		eps = c.Float(key, eps)
 	}
 	switch kind {
 	case meanAndSpread:
@@ -87,15 +88,15 @@ func layerNormForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers
 }
 
 // layer returns layer i.
-func (d *decoder) layer(c *config, i int, s shape, attrs map[string]any, sliding bool) *layers.Module {
+func (d *decoder) layer(c *family.Config, i int, s shape, attrs map[string]any, sliding bool) *layers.Module {
 	attend, feed := d.attend, d.feed
 	if attend == nil {
-		attend = func(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
+		attend = func(d *decoder, c *family.Config, _ int, s shape, attrs map[string]any) *layers.Module {
 			return d.attention(c, s, attrs)
 		}
 	}
 	if feed == nil {
-		feed = func(d *decoder, c *config, _ int, s shape) *layers.Module { return d.mlp(c, s.hidden, s.inner) }
+		feed = func(d *decoder, c *family.Config, _ int, s shape) *layers.Module { return d.mlp(c, s.hidden, s.inner) }
 	}
 	name, mixer := "", (*layers.Module)(nil)
 	if d.mixer != nil {
@@ -179,7 +180,7 @@ func (d decoder) layerForward(t *layers.Trace, m *layers.Module, args ...any) an
 	return added(x, fed, after[1])
 }
 
-func (d *decoder) mlp(c *config, hidden, inner int) *layers.Module {
+func (d *decoder) mlp(c *family.Config, hidden, inner int) *layers.Module {
 	m := layers.New(d.class+"MLP", map[string]any{"decoder": d})
 	bias := biased(c, d.mlpBias)
 	act := d.activation(c)
@@ -197,10 +198,10 @@ func (d *decoder) mlp(c *config, hidden, inner int) *layers.Module {
 }
 
 // activation returns the module of the MLP's activation.
-func (d *decoder) activation(c *config) *layers.Module {
+func (d *decoder) activation(c *family.Config) *layers.Module {
 	act := d.act
 	if d.actKey != "" {
-		act = c.text(d.actKey, act)
+		act = c.Text(d.actKey, act)
 	}
 	switch {
 	case act == "gelu" && d.scaled && !d.capped && d.names.after[0] == "":
@@ -208,7 +209,7 @@ func (d *decoder) activation(c *config) *layers.Module {
 	case act == "xielu":
 		return layers.New(xieluClass, nil).Param("alpha_p", 1).Param("alpha_n", 1).Param("beta").Param("eps")
 	}
-	return c.activation(act)
+	return c.Activation(act)
 }
 
 func (d decoder) mlpForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {

@@ -1,6 +1,10 @@
 package transformers
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/optimem/optimem/models/transformers/family"
+)
 
 // Most configurations name the activation in hidden_act, and it is this one.
 const (
@@ -14,29 +18,29 @@ func module(file, class string) string {
 }
 
 // pattern slides in all layers but every n-th; the entry named is n.
-func pattern(key string, every, window int) func(c *config, layers int) (int, func(int) bool) {
-	return func(c *config, layers int) (int, func(int) bool) {
+func pattern(key string, every, window int) func(c *family.Config, layers int) (int, func(int) bool) {
+	return func(c *family.Config, layers int) (int, func(int) bool) {
 		n := every
 		if key != "" {
-			n = c.size(key, every)
+			n = c.Size(key, every)
 		}
-		return c.slidingWindow(window), c.layerTypes(layers, func(i int) bool { return (i+1)%n != 0 })
+		return slidingWindow(c, window), layerTypes(c, layers, func(i int) bool { return (i+1)%n != 0 })
 	}
 }
 
 // onlySliding turns heads in the layers that slide.
-func onlySliding(*config) func(int, bool) bool {
+func onlySliding(*family.Config) func(int, bool) bool {
 	return func(_ int, sliding bool) bool { return sliding }
 }
 
 // flagged is an entry that says whether there is a bias.
-func flagged(name string, missing bool) func(*config) bool {
-	return func(c *config) bool { return c.flag(name, missing) }
+func flagged(name string, missing bool) func(*family.Config) bool {
+	return func(c *family.Config) bool { return c.Flag(name, missing) }
 }
 
 // factor is an entry that is multiplied with.
-func factor(name string, missing float64) func(*config) float64 {
-	return func(c *config) float64 { return c.float(name, missing) }
+func factor(name string, missing float64) func(*family.Config) float64 {
+	return func(c *family.Config) float64 { return c.Float(name, missing) }
 }
 
 // afterOnly are the norms of OLMo 2 and EXAONE 4: after the attention and the MLP.
@@ -66,20 +70,22 @@ var (
 		model: "smollm3", class: module("smollm3", "SmolLM3"), name: "SmolLM3", vocabulary: 128256, hidden: 2048, inner: 11008,
 		layers: 36, heads: 16, keys: 4, positions: 32768, eps: 1e-6, act: silu, actKey: hiddenAct, pad: 128004, ties: true,
 		qkvBias: attentionBias, outBias: attentionBias, mlpBias: mlpBias, qaPrefix: "transformer", rope: rope{theta: 2e6},
-		turns: func(c *config) func(int, bool) bool { return func(i int, _ bool) bool { return c.smolTurns(i) } },
-		window: func(c *config, layers int) (int, func(int) bool) {
-			if !c.flag("use_sliding_window", false) {
-				return 0, c.layerTypes(layers, func(int) bool { return false })
+		turns: func(c *family.Config) func(int, bool) bool {
+			return func(i int, _ bool) bool { return smolTurns(c, i) }
+		},
+		window: func(c *family.Config, layers int) (int, func(int) bool) {
+			if !c.Flag("use_sliding_window", false) {
+				return 0, layerTypes(c, layers, func(int) bool { return false })
 			}
-			return c.slidingWindow(0), c.layerTypes(layers, func(i int) bool { return !c.smolTurns(i) })
+			return slidingWindow(c, 0), layerTypes(c, layers, func(i int) bool { return !smolTurns(c, i) })
 		},
 	}.family()
 
 	ministral = decoder{
 		model: "ministral", class: module("ministral", "Ministral"), name: "Ministral", vocabulary: 32000, hidden: 4096,
 		inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-6, act: silu, actKey: hiddenAct, qaPrefix: "transformer",
-		window: func(c *config, layers int) (int, func(int) bool) {
-			return c.slidingWindow(4096), c.layerTypes(layers, func(int) bool { return true })
+		window: func(c *family.Config, layers int) (int, func(int) bool) {
+			return slidingWindow(c, 4096), layerTypes(c, layers, func(int) bool { return true })
 		},
 	}.family()
 
@@ -117,9 +123,9 @@ var (
 		model: "granite", class: module("granite", "Granite"), name: "Granite", vocabulary: 32000, hidden: 4096, inner: 11008,
 		layers: 32, heads: 32, positions: 2048, eps: 1e-6, act: silu, actKey: hiddenAct, qkvBias: attentionBias,
 		outBias: attentionBias, mlpBias: mlpBias, noTokens: true, noTexts: true,
-		scaling:   func(c *config, _ int) float64 { return c.float("attention_multiplier", 1) },
+		scaling:   func(c *family.Config, _ int) float64 { return c.Float("attention_multiplier", 1) },
 		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1),
-		logits: func(c *config) float64 { return 1 / c.nonzero("logits_scaling", 1) },
+		logits: func(c *family.Config) float64 { return 1 / nonzero(c, "logits_scaling", 1) },
 	}.family()
 
 	cohere = decoder{
@@ -156,8 +162,8 @@ var (
 		qkvBias: flagged("use_qkv_bias", false), norm: meanAndSpread, rope: rope{part: 0.25},
 		names:    names{qNorm: "q_layernorm", kNorm: "k_layernorm"},
 		headNorm: headNorm{kind: ownNorms, norm: meanAndSpreadBare, when: flagged("qk_layernorm", false)},
-		by: func(c *config, d *decoder) {
-			if d.parallel = c.flag("use_parallel_residual", false); d.parallel {
+		by: func(c *family.Config, d *decoder) {
+			if d.parallel = c.Flag("use_parallel_residual", false); d.parallel {
 				d.names.before[1] = ""
 			}
 		},
@@ -245,8 +251,8 @@ var (
 		model: "cwm", class: module("cwm", "Cwm"), name: "Cwm", vocabulary: 128256, hidden: 6144, inner: 21504, layers: 64,
 		heads: 48, keys: 8, size: 128, positions: 131072, eps: 1e-5, act: silu, actKey: hiddenAct, noTokens: true, noTexts: true,
 		rope: rope{theta: 1e6, missing: llama31("1000000", "16")},
-		window: func(c *config, layers int) (int, func(int) bool) {
-			return c.slidingWindow(8192), c.layerTypes(layers, func(i int) bool { return i%4 != 0 })
+		window: func(c *family.Config, layers int) (int, func(int) bool) {
+			return slidingWindow(c, 8192), layerTypes(c, layers, func(i int) bool { return i%4 != 0 })
 		},
 	}.family()
 )
@@ -257,10 +263,12 @@ var (
 		model: "hyperclovax", class: module("hyperclovax", "HyperCLOVAX"), name: "HyperCLOVAX", vocabulary: 32000, hidden: 4096,
 		inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6, act: silu, actKey: hiddenAct, qkvBias: attentionBias,
 		outBias: attentionBias, mlpBias: mlpBias, noTokens: true, noTexts: true,
-		scaling:   func(c *config, size int) float64 { return c.float("attention_multiplier", inverseSqrt(size)) },
+		scaling: func(c *family.Config, size int) float64 {
+			return c.Float("attention_multiplier", family.InverseSqrt(size))
+		},
 		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1), logits: factor("logits_scaling", 1),
-		by: func(c *config, d *decoder) {
-			if c.flag("use_post_norm", true) {
+		by: func(c *family.Config, d *decoder) {
+			if c.Flag("use_post_norm", true) {
 				d.names.after = [2]string{"post_norm1", "post_norm2"}
 			}
 		},
@@ -275,38 +283,38 @@ var (
 )
 
 // smolTurns says whether SmolLM3 turns the heads of a layer: all but every fourth, or as a list says.
-func (c *config) smolTurns(i int) bool {
-	c.looked("no_rope_layers")
-	switch list := c.fields["no_rope_layers"].(type) {
+func smolTurns(c *family.Config, i int) bool {
+	c.Looked("no_rope_layers")
+	switch list := c.Fields["no_rope_layers"].(type) {
 	case nil:
 	case []any:
 		if i >= len(list) {
-			c.fail("no_rope_layers", "has %d entries, and none for layer %d", len(list), i)
+			c.Fail("no_rope_layers", "has %d entries, and none for layer %d", len(list), i)
 			return true
 		}
 		return list[i] != json.Number("0")
 	default:
-		c.fail("no_rope_layers", "is %s, not a list", short(list))
+		c.Fail("no_rope_layers", "is %s, not a list", family.Short(list))
 	}
-	return (i+1)%c.size("no_rope_layer_interval", 4) != 0
+	return (i+1)%c.Size("no_rope_layer_interval", 4) != 0
 }
 
 // exaoneTurns turns the heads that slide, or all where none do.
-func exaoneTurns(c *config) func(int, bool) bool {
-	all := c.slidingWindow(4096) == 0
+func exaoneTurns(c *family.Config) func(int, bool) bool {
+	all := slidingWindow(c, 4096) == 0
 	return func(_ int, sliding bool) bool { return all || sliding }
 }
 
 // exaoneWindow slides as a list of types, a text or a number says.
-func exaoneWindow(c *config, layers int) (int, func(int) bool) {
-	n, window := 1, c.slidingWindow(4096)
-	if v, isText := c.fields["sliding_window_pattern"].(string); isText {
-		return window, c.layerTypes(layers, lettered(v, layers))
+func exaoneWindow(c *family.Config, layers int) (int, func(int) bool) {
+	n, window := 1, slidingWindow(c, 4096)
+	if v, isText := c.Fields["sliding_window_pattern"].(string); isText {
+		return window, layerTypes(c, layers, lettered(v, layers))
 	}
 	if window > 0 {
-		n = c.size("sliding_window_pattern", 4)
+		n = c.Size("sliding_window_pattern", 4)
 	}
-	return window, c.layerTypes(layers, func(i int) bool { return (i+1)%n != 0 })
+	return window, layerTypes(c, layers, func(i int) bool { return (i+1)%n != 0 })
 }
 
 // lettered is a pattern of EXAONE 4: L for layers that slide and G for those that do not, again and again; the last one does not.
@@ -315,10 +323,10 @@ func lettered(letters string, layers int) func(int) bool {
 }
 
 // nonzero is float for what is divided by.
-func (c *config) nonzero(name string, missing float64) float64 {
-	x := c.float(name, missing)
+func nonzero(c *family.Config, name string, missing float64) float64 {
+	x := c.Float(name, missing)
 	if x == 0 {
-		c.fail(name, "is 0")
+		c.Fail(name, "is 0")
 		return 1
 	}
 	return x
@@ -339,14 +347,14 @@ var (
 			base: "gpt_neox", embed: "embed_in", norm: "final_layer_norm", attention: "attention", qkv: "query_key_value", o: "dense",
 			up: "dense_h_to_4h", down: "dense_4h_to_h", act: "act",
 		},
-		by: func(c *config, d *decoder) { d.parallel = c.flag("use_parallel_residual", true) },
+		by: func(c *family.Config, d *decoder) { d.parallel = c.Flag("use_parallel_residual", true) },
 	}.family()
 
 	gptJ = decoder{
 		model: "gptj", class: module("gptj", "GPTJ"), name: "GPTJ", vocabulary: 50400, hidden: 4096, layers: 28, heads: 16,
 		positions: 2048, eps: 1e-5, epsKey: "layer_norm_epsilon", act: "gelu_new", actKey: "activation_function", mlpBias: always,
 		headBias: always, norm: meanAndSpread, parallel: true, plain: true, noTokens: true, ignored: gptIgnored,
-		rope: rope{interleaved: true, dims: func(c *config) int { return c.size("rotary_dim", 64) }},
+		rope: rope{interleaved: true, dims: func(c *family.Config) int { return c.Size("rotary_dim", 64) }},
 		names: names{
 			base: "transformer", embed: "wte", layers: "h", norm: "ln_f", attention: "attn", o: "out_proj", up: "fc_in", down: "fc_out",
 			act: "act", before: [2]string{"ln_1"},
@@ -373,8 +381,10 @@ var (
 			attention: "self_attention", qkv: "query_key_value", o: "dense", up: "dense_h_to_4h", down: "dense_4h_to_h",
 			act: "gelu_impl",
 		},
-		alibi: func(_ *config, heads int) *alibi { return &alibi{slopes: alibiSlopes(heads)} },
-		by:    func(c *config, d *decoder) { d.normed = c.flag("apply_residual_connection_post_layernorm", false) },
+		alibi: func(_ *family.Config, heads int) *alibi { return &alibi{slopes: alibiSlopes(heads)} },
+		by: func(c *family.Config, d *decoder) {
+			d.normed = c.Flag("apply_residual_connection_post_layernorm", false)
+		},
 	}.family()
 
 	mpt = decoder{
@@ -385,24 +395,24 @@ var (
 			base: "transformer", embed: "wte", layers: "blocks", norm: "norm_f", attention: "attn", mlp: "ffn",
 			before: [2]string{"norm_1", "norm_2"}, qkv: "Wqkv", o: "out_proj", act: "act",
 		},
-		scaling: func(c *config, size int) float64 {
-			p := c.sub("attn_config")
-			defer c.adopt(p)
-			return p.float("softmax_scale", inverseSqrt(size))
+		scaling: func(c *family.Config, size int) float64 {
+			p := c.Sub("attn_config")
+			defer c.Adopt(p)
+			return p.Float("softmax_scale", family.InverseSqrt(size))
 		},
-		clip: func(c *config) float64 {
-			p := c.sub("attn_config")
-			defer c.adopt(p)
-			return p.float("clip_qkv", 0)
+		clip: func(c *family.Config) float64 {
+			p := c.Sub("attn_config")
+			defer c.Adopt(p)
+			return p.Float("clip_qkv", 0)
 		},
 	}.family()
 )
 
 // falconBy makes the description that of the older or the newer architecture.
-func falconBy(c *config, d *decoder) {
-	newer, parallel := c.flag("new_decoder_architecture", false), c.flag("parallel_attn", true)
-	norms := c.number("num_ln_in_parallel_attn", 1)
-	if newer && c.fields["num_ln_in_parallel_attn"] == nil {
+func falconBy(c *family.Config, d *decoder) {
+	newer, parallel := c.Flag("new_decoder_architecture", false), c.Flag("parallel_attn", true)
+	norms := c.Number("num_ln_in_parallel_attn", 1)
+	if newer && c.Fields["num_ln_in_parallel_attn"] == nil {
 		norms = 2
 	}
 	switch {
@@ -412,36 +422,36 @@ func falconBy(c *config, d *decoder) {
 		d.names.before[1] = ""
 	}
 	if d.parallel = parallel; newer && !parallel || !newer && norms == 2 {
-		c.unsupported("new_decoder_architecture with another num_ln_in_parallel_attn or parallel_attn")
+		c.Unsupported("new_decoder_architecture with another num_ln_in_parallel_attn or parallel_attn")
 	}
 	if !newer {
 		// The older architecture has as many keys as queries, or one of all heads; what it says of num_kv_heads nobody reads.
-		keys := c.size(headsKey, d.heads)
-		if c.flag("multi_query", true) {
+		keys := c.Size(headsKey, d.heads)
+		if c.Flag("multi_query", true) {
 			keys = 1
 		}
 		d.keys, d.keysKey = keys, noKeys
 	}
-	if c.flag("alibi", false) {
-		d.alibi = func(_ *config, heads int) *alibi {
-			size := max(c.size(hiddenKey, d.hidden)/max(heads, 1), 1)
-			return &alibi{slopes: alibiSlopes(heads), rounded: true, scale: inverseSqrt(size)}
+	if c.Flag("alibi", false) {
+		d.alibi = func(_ *family.Config, heads int) *alibi {
+			size := max(c.Size(hiddenKey, d.hidden)/max(heads, 1), 1)
+			return &alibi{slopes: alibiSlopes(heads), rounded: true, scale: family.InverseSqrt(size)}
 		}
 	}
 }
 
 // mptAlibi are MPT's slopes. As transformers does, it reads over alibi_bias_max.
-func mptAlibi(c *config, heads int) *alibi {
-	p := c.sub("attn_config")
-	defer c.adopt(p)
-	if !p.flag("alibi", true) || p.flag("qk_ln", false) || p.flag("prefix_lm", false) {
-		c.unsupported("attn_config without alibi, or with qk_ln or prefix_lm")
+func mptAlibi(c *family.Config, heads int) *alibi {
+	p := c.Sub("attn_config")
+	defer c.Adopt(p)
+	if !p.Flag("alibi", true) || p.Flag("qk_ln", false) || p.Flag("prefix_lm", false) {
+		c.Unsupported("attn_config without alibi, or with qk_ln or prefix_lm")
 	}
 	return &alibi{slopes: mptSlopes(heads)}
 }
 
 // decoders are all of these.
-var decoders = []*family{
+var decoders = []*family.Family{
 	vaultGemma, gemma3Text, gemma3nText, gemma4Text, smolLM3, ministral, ministral3, olmo, olmo2, olmo3, granite, cohere, cohere2, phi, stableLM, exaone4, glm, glm4,
 	starcoder2, nemotron, helium, seedOSS, ernie45, hunyuan, apertus, arcee, cwm, hyperCLOVAX, jais2, gptNeoX, gptJ, falcon, bloom, mpt,
 }

@@ -25,9 +25,9 @@ func TestDecoderDefaults(t *testing.T) {
 		}
 	}
 	for kind, classes := range recorded {
-		for _, h := range familyNamed(kind).heads {
-			if _, ok := classes[h.class]; !ok {
-				t.Errorf("%s has the class %s, and Python does not", kind, h.class)
+		for _, h := range familyNamed(kind).Heads {
+			if _, ok := classes[h.Class]; !ok {
+				t.Errorf("%s has the class %s, and Python does not", kind, h.Class)
 			}
 		}
 		for class, want := range classes {
@@ -35,21 +35,21 @@ func TestDecoderDefaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.whole = true
+			c.Whole = true
 			_, h, err := choose(c, "")
 			if err != nil {
 				t.Errorf("%s: %v", class, err)
 				continue
 			}
 			var lines []string
-			for _, e := range h.make(c).StateDict() {
+			for _, e := range h.Make(c).StateDict() {
 				shape := strings.ReplaceAll(strings.Trim(e.Shape.String(), "[]"), " ", ",")
 				lines = append(lines, e.Name+" "+shape+"\n")
 			}
 			slices.Sort(lines)
 			sum := sha256.Sum256([]byte(strings.Join(lines, "")))
-			if got := [2]any{float64(len(lines)), hex.EncodeToString(sum[:4])}; got != want || c.err != nil {
-				t.Errorf("%s: %v, want %v (%v); it has %.300q", class, got, want, c.err, lines)
+			if got := [2]any{float64(len(lines)), hex.EncodeToString(sum[:4])}; got != want || c.Err != nil {
+				t.Errorf("%s: %v, want %v (%v); it has %.300q", class, got, want, c.Err, lines)
 			}
 		}
 	}

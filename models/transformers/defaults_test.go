@@ -33,15 +33,15 @@ func TestDefaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A weight of that name makes the base model have a pooler.
-			c.dict = append(c.dict, layers.Entry{Name: "pooler.dense.weight"}, layers.Entry{Name: "pooler.weight"})
+			c.Dict = append(c.Dict, layers.Entry{Name: "pooler.dense.weight"}, layers.Entry{Name: "pooler.weight"})
 			_, h, err := choose(c, "")
 			if err != nil {
 				t.Errorf("%s: %v", class, err)
 				continue
 			}
-			dict := h.make(c).StateDict()
-			if c.err != nil {
-				t.Errorf("%s: %v", class, c.err)
+			dict := h.Make(c).StateDict()
+			if c.Err != nil {
+				t.Errorf("%s: %v", class, c.Err)
 				continue
 			}
 			var lines []string
@@ -64,7 +64,7 @@ func TestUnnamedClass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, h, err := choose(c, ""); err != nil || h.class != "GPT2Model" {
+	if _, h, err := choose(c, ""); err != nil || h.Class != "GPT2Model" {
 		t.Errorf("got %v, %v", h, err)
 	}
 }

@@ -4,21 +4,22 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // deltaFamily is the family of a decoder of Qwen3-Next's kind: transformers/models/qwen3_next/modeling_qwen3_next.py
 // and qwen3_5. Most layers walk the tokens by the gated delta rule, every fourth has an attention whose result has a
 // gate. fused is set where one projection makes queries, keys, values and gates, group by group. x is nil where no
 // layer has experts.
-func deltaFamily(x *mixture, d decoder, fused bool) *family {
+func deltaFamily(x *mixture, d decoder, fused bool) *family.Family {
 	d.act, d.actKey, d.norm, d.rope = silu, hiddenAct, rootMeanPlusOne, rope{part: 0.25}
 	d.qkvBias, d.outBias, d.headNorm = attentionBias, attentionBias, headNorm{kind: eachHead, norm: rootMeanPlusOne}
 	d.noTexts, d.noTokens = !fused, !fused
-	d.mixer = func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
-		attends := (i+1)%c.size("full_attention_interval", 4) == 0
-		if kinds := c.kinds("layer_types", s.layers); kinds != nil {
+	d.mixer = func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
+		attends := (i+1)%c.Size("full_attention_interval", 4) == 0
+		if kinds := kinds(c, "layer_types", s.layers); kinds != nil {
 			if attends = kinds[i] == fullAttention; !attends && kinds[i] != "linear_attention" {
-				c.unsupported("layers of the type " + kinds[i])
+				c.Unsupported("layers of the type " + kinds[i])
 			}
 		}
 		if attends {
@@ -26,7 +27,7 @@ func deltaFamily(x *mixture, d decoder, fused bool) *family {
 		}
 		return "linear_attn", d.delta(c, s.hidden, fused)
 	}
-	d.attend = func(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
+	d.attend = func(d *decoder, c *family.Config, _ int, s shape, attrs map[string]any) *layers.Module {
 		m := d.attention(c, s, attrs)
 		*m.Child(d.names.q) = *layers.Linear(s.hidden, 2*s.heads*s.size, biased(c, d.qkvBias))
 		return m
@@ -38,10 +39,10 @@ func deltaFamily(x *mixture, d decoder, fused bool) *family {
 	if x != nil {
 		x.join(f, d.class)
 	}
-	f.classes[d.class+"Attention"] = layers.Class{Forward: gatedAttentionForward}
+	f.Classes[d.class+"Attention"] = layers.Class{Forward: gatedAttentionForward}
 	if !fused { // the text part of a model that sees
-		f.heads[0].class = d.name + "TextModel"
-		f.encodes = f.heads[0].class
+		f.Heads[0].Class = d.name + "TextModel"
+		f.Encodes = f.Heads[0].Class
 	}
 	return f
 }
@@ -52,8 +53,8 @@ func qwenMixture(number, chosen, inner int) *mixture {
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: number, chosen: chosen, inner: inner,
 		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: softmaxOfAll, normalized: normTopK(true),
 		dense: qwenDense,
-		shared: func(d *decoder, c *config, m *layers.Module, s shape) {
-			m.Add("shared_expert", d.mlp(c, s.hidden, c.size("shared_expert_intermediate_size", inner))).
+		shared: func(d *decoder, c *family.Config, m *layers.Module, s shape) {
+			m.Add("shared_expert", d.mlp(c, s.hidden, c.Size("shared_expert_intermediate_size", inner))).
 				Add("shared_expert_gate", layers.Linear(s.hidden, 1, layers.NoBias))
 		},
 	}
@@ -74,25 +75,25 @@ func gatedAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	k := turn(t.Child(m, n.kNorm, heads(t.Child(m, n.k, x), size)))
 	v := t.Op("transpose.int", heads(t.Child(m, n.v, x), size), 1, 2)
 	mask, _ := a.masks[0].(layers.Tensor)
-	how := attention{scaling: m.Float("scaling"), groups: m.Int("groups"), eager: m.Bool("eager")}
-	out := how.run(t, m, q, k, v, mask)
+	how := family.Attention{Scaling: m.Float("scaling"), Groups: m.Int("groups"), Eager: m.Bool("eager")}
+	out := how.Run(t, m, q, k, v, mask)
 	gate := t.Op("reshape", both[1], []int{s[0], s[1], -1})
 	return t.Child(m, n.o, t.Op("mul.Tensor", out, t.Op("sigmoid", gate)))
 }
 
 // delta is the mixer.
-func (d *decoder) delta(c *config, hidden int, fused bool) *layers.Module {
-	groups, heads := c.size("linear_num_key_heads", 16), c.size("linear_num_value_heads", 32)
-	key, value := c.size("linear_key_head_dim", 128), c.size("linear_value_head_dim", 128)
+func (d *decoder) delta(c *family.Config, hidden int, fused bool) *layers.Module {
+	groups, heads := c.Size("linear_num_key_heads", 16), c.Size("linear_num_value_heads", 32)
+	key, value := c.Size("linear_key_head_dim", 128), c.Size("linear_value_head_dim", 128)
 	if heads%groups != 0 {
-		c.fail("linear_num_value_heads", "is %d, no multiple of %d", heads, groups)
+		c.Fail("linear_num_value_heads", "is %d, no multiple of %d", heads, groups)
 		heads = groups
 	}
 	keys, values := groups*key, heads*value
 	m := layers.New(d.class+"Mixer", map[string]any{"groups": groups, "heads": heads, "key": key, "value": value, "fused": fused}).
 		Param("A_log", heads).Param("dt_bias", heads).
-		Add("conv1d", d.causalConv(c, 2*keys+values, c.size("linear_conv_kernel_dim", 4), false)).
-		Add("act", c.activation(c.text(d.actKey, d.act))).
+		Add("conv1d", d.causalConv(c, 2*keys+values, c.Size("linear_conv_kernel_dim", 4), false)).
+		Add("act", c.Activation(c.Text(d.actKey, d.act))).
 		Add("norm", d.normOf(c, 0, value)).
 		Add("out_proj", layers.Linear(values, hidden, layers.NoBias))
 	if fused {

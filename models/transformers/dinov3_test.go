@@ -11,15 +11,7 @@ import (
 // training reads.
 func TestDinov3OlderNames(t *testing.T) {
 	text := []byte(`{"model_type": "dinov3_vit", "num_hidden_layers": 2, "num_register_tokens": 0}`)
-	c, err := parseConfig(text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.whole = true
-	dict := dinov3Model(c).StateDict()
-	if c.err != nil {
-		t.Fatal(c.err)
-	}
+	dict := dictOf(t, text)
 	for i, e := range dict {
 		dict[i].Name = strings.TrimPrefix(e.Name, "model.")
 	}

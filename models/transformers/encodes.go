@@ -1,6 +1,10 @@
 package transformers
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/optimem/optimem/models/transformers/family"
+)
 
 // An Encoder is what a configuration says of the model that gives a state for every token of a text.
 type Encoder struct {
@@ -21,24 +25,24 @@ func EncoderOf(text []byte) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := familyOf(c, c.architecture())
+	f, err := familyOf(c, c.Architecture())
 	if err != nil {
 		return nil, err
 	}
-	if f.encodes == "" {
-		return nil, &UnsupportedError{Type: f.model, Class: c.architecture(), Feature: "vectors of texts"}
+	if f.Encodes == "" {
+		return nil, &family.UnsupportedError{Type: f.Model, Class: c.Architecture(), Feature: "vectors of texts"}
 	}
 	e := &Encoder{
-		Class: f.encodes, Padding: max(c.number("pad_token_id", f.padding), 0),
-		Causal: strings.HasSuffix(c.architecture(), "ForCausalLM"),
+		Class: f.Encodes, Padding: max(c.Number("pad_token_id", f.Padding), 0),
+		Causal: strings.HasSuffix(c.Architecture(), "ForCausalLM"),
 	}
-	if f.positions > 0 {
-		e.Positions = c.size("max_position_embeddings|n_positions", f.positions)
+	if f.Positions > 0 {
+		e.Positions = c.Size("max_position_embeddings|n_positions", f.Positions)
 	}
-	if f.afterPadding {
-		if e.Positions -= e.Padding + 1; c.err == nil && e.Positions < 1 {
-			c.fail("max_position_embeddings", "leaves no position behind the padding's %d", e.Padding)
+	if f.AfterPadding {
+		if e.Positions -= e.Padding + 1; c.Err == nil && e.Positions < 1 {
+			c.Fail("max_position_embeddings", "leaves no position behind the padding's %d", e.Padding)
 		}
 	}
-	return e, c.err
+	return e, c.Err
 }

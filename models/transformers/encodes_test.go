@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // TestEncoderOf: whatever head a configuration names, its texts are encoded by the base model, up to the positions that
@@ -30,13 +32,13 @@ func TestEncoderOf(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %+v", c.config, got, err, c.want)
 		}
 	}
-	var unknown *UnsupportedError
+	var unknown *family.UnsupportedError
 	for _, config := range []string{`{"model_type": "vit"}`, `{"model_type": "whisper"}`, `{"model_type": "new"}`} {
 		if _, err := EncoderOf([]byte(config)); !errors.As(err, &unknown) {
 			t.Errorf("%s: %v, want an UnsupportedError", config, err)
 		}
 	}
-	var wrong *ConfigError
+	var wrong *family.ConfigError
 	for _, config := range []string{`[]`, `{"model_type": "roberta", "max_position_embeddings": 2}`, `{"model_type": "bert", "max_position_embeddings": -1}`} {
 		if _, err := EncoderOf([]byte(config)); !errors.As(err, &wrong) {
 			t.Errorf("%s: %v, want a ConfigError", config, err)

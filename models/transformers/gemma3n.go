@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,7 +17,7 @@ import (
 var sharedUnread = []string{`\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.weight$`}
 
 // gemma3nText is the decoder of Gemma 3n, whose layers pass on several states of a token of which they compute one.
-var gemma3nText = func() *family {
+var gemma3nText = func() *family.Family {
 	d := decoder{
 		model: "gemma3n_text", class: module("gemma3n", "Gemma3nText"), name: "Gemma3n", vocabulary: 262400, hidden: 2048, inner: 16384,
 		layers: 35, heads: 8, keys: 2, size: 256, positions: 32768, eps: 1e-6, act: "gelu_pytorch_tanh",
@@ -24,29 +25,29 @@ var gemma3nText = func() *family {
 		headNorm: headNorm{kind: eachHead}, names: sandwiched, scaling: unscaled, logitCap: true, logitBound: 30,
 		noTokens: true, noTexts: true, window: pattern("", 5, 512), ignored: sharedUnread,
 		rope: rope{theta: 1e6, local: 10000, localKey: "rope_local_base_freq"},
-		attend: func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module {
+		attend: func(d *decoder, c *family.Config, i int, s shape, attrs map[string]any) *layers.Module {
 			return d.sharing(c, i, s, attrs, 15)
 		},
-		feed: func(d *decoder, c *config, i int, s shape) *layers.Module {
-			m := d.mlp(c, s.hidden, c.sizeOf(innerKey, d.inner, i))
-			m.Class, m.Attrs["sparsity"] = d.class+"SparseMLP", c.sparsity(i, s.layers)
+		feed: func(d *decoder, c *family.Config, i int, s shape) *layers.Module {
+			m := d.mlp(c, s.hidden, sizeOf(c, innerKey, d.inner, i))
+			m.Class, m.Attrs["sparsity"] = d.class+"SparseMLP", sparsity(c, i, s.layers)
 			return m
 		},
-		top: func(d *decoder, c *config, s shape, m *layers.Module) {
+		top: func(d *decoder, c *family.Config, s shape, m *layers.Module) {
 			d.perLayerTop(c, s, m, 256)
-			number := c.altNumber()
+			number := altNumber(c)
 			each := func() *layers.Module {
-				return c.repeat(number-1, func(int) *layers.Module { return layers.Linear(s.hidden, s.hidden, layers.NoBias) })
+				return c.Repeat(number-1, func(int) *layers.Module { return layers.Linear(s.hidden, s.hidden, layers.NoBias) })
 			}
 			m.Add("altup_projections", each()).Add("altup_unembed_projections", each())
 		},
-		more: func(d *decoder, c *config, i int, s shape, layer *layers.Module) {
+		more: func(d *decoder, c *family.Config, i int, s shape, layer *layers.Module) {
 			layer.Class = d.class + "AltLayer"
 			d.perLayer(c, i, s, layer, 256)
-			rank, number := c.size("laurel_rank", 64), c.altNumber()
-			layer.Attrs["active"], layer.Attrs["corrected"] = c.number("altup_active_idx", 0), c.flag("altup_correct_scale", true)
+			rank, number := c.Size("laurel_rank", 64), altNumber(c)
+			layer.Attrs["active"], layer.Attrs["corrected"] = c.Number("altup_active_idx", 0), c.Flag("altup_correct_scale", true)
 			if at := layer.Int("active"); at < 0 || at >= number {
-				c.fail("altup_active_idx", "is %d of %d", at, number)
+				c.Fail("altup_active_idx", "is %d of %d", at, number)
 			}
 			linear := func(from, to int) *layers.Module { return layers.Linear(from, to, layers.NoBias) }
 			layer.Add("altup", layers.New(d.class+"Held", nil).Param("correct_output_scale", s.hidden).
@@ -62,80 +63,80 @@ var gemma3nText = func() *family {
 		end: single,
 	}
 	f := withSharing(d)
-	f.classes[d.class+"AltLayer"] = layers.Class{Forward: altLayerForward}
-	f.classes[d.class+"SparseMLP"] = layers.Unary(sparseMLPForward)
-	f.classes[d.class+"LaurelBlock"] = layers.Unary(func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
-		return t.Op("add.Tensor", x, through("linear_left", "linear_right", "post_laurel_norm")(t, m, x))
+	f.Classes[d.class+"AltLayer"] = layers.Class{Forward: altLayerForward}
+	f.Classes[d.class+"SparseMLP"] = layers.Unary(sparseMLPForward)
+	f.Classes[d.class+"LaurelBlock"] = layers.Unary(func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+		return t.Op("add.Tensor", x, family.Through("linear_left", "linear_right", "post_laurel_norm")(t, m, x))
 	})
 	return f
 }()
 
 // unscaled is for scores that are multiplied with nothing.
-func unscaled(*config, int) float64 { return 1 }
+func unscaled(*family.Config, int) float64 { return 1 }
 
 // withSharing is the family of a decoder whose layers share keys, under the names that its classes have.
-func withSharing(d decoder) *family {
+func withSharing(d decoder) *family.Family {
 	f := d.family()
-	f.classes[d.class+"Attention"] = layers.Class{Forward: sharingForward}
-	f.classes[d.class+"Held"] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
+	f.Classes[d.class+"Attention"] = layers.Class{Forward: sharingForward}
+	f.Classes[d.class+"Held"] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
 		t.Fail("%s is computed by the layer that it is in", m.Class)
 		return nil
 	}}
-	f.heads[0].class, f.encodes = d.name+"TextModel", d.name+"TextModel"
+	f.Heads[0].Class, f.Encodes = d.name+"TextModel", d.name+"TextModel"
 	return f
 }
 
 // sizeOf is an entry that is a size, or a list of one for each layer.
-func (c *config) sizeOf(names string, missing, layer int) int {
-	key, v := c.value(names)
+func sizeOf(c *family.Config, names string, missing, layer int) int {
+	key, v := c.Value(names)
 	list, isList := v.([]any)
 	if !isList {
-		return c.size(names, missing)
+		return c.Size(names, missing)
 	}
-	sizes := c.numbers(key)
+	sizes := numbers(c, key)
 	if layer >= len(list) || layer >= len(sizes) || sizes[layer] < 1 {
-		c.fail(key, "has no positive size for layer %d", layer)
+		c.Fail(key, "has no positive size for layer %d", layer)
 		return 1
 	}
-	return min(sizes[layer], maxSize)
+	return min(sizes[layer], family.MaxSize)
 }
 
 // sparsity is the share of a layer's gates that are closed.
-func (c *config) sparsity(layer, layers int) float64 {
+func sparsity(c *family.Config, layer, layers int) float64 {
 	const key = "activation_sparsity_pattern"
-	if c.fields[key] == nil {
+	if c.Fields[key] == nil {
 		if layers > 10 && layer < 10 {
 			return 0.95
 		}
 		return 0
 	}
-	share := c.floats(key, layers)[layer]
+	share := floats(c, key, layers)[layer]
 	if !(share >= 0 && share < 1) {
-		c.fail(key, "has the share %v", share)
+		c.Fail(key, "has the share %v", share)
 		return 0
 	}
 	return share
 }
 
 // altNumber is how many states of a token layers pass on.
-func (c *config) altNumber() int {
-	n := c.size("altup_num_inputs", 4)
+func altNumber(c *family.Config) int {
+	n := c.Size("altup_num_inputs", 4)
 	if n > 64 {
-		c.fail("altup_num_inputs", "is %d, more than 64", n)
+		c.Fail("altup_num_inputs", "is %d, more than 64", n)
 		return 1
 	}
 	return n
 }
 
 // perLayerTop adds to a model the embeddings that its layers have of their own.
-func (d *decoder) perLayerTop(c *config, s shape, m *layers.Module, missing int) {
-	size, words := c.size("hidden_size_per_layer_input", missing), c.size("vocab_size_per_layer_input", 262144)
-	if c.err != nil || s.layers*size > maxSize {
-		c.fail("hidden_size_per_layer_input", "is %d, for %d layers", size, s.layers)
+func (d *decoder) perLayerTop(c *family.Config, s shape, m *layers.Module, missing int) {
+	size, words := c.Size("hidden_size_per_layer_input", missing), c.Size("vocab_size_per_layer_input", 262144)
+	if c.Err != nil || s.layers*size > family.MaxSize {
+		c.Fail("hidden_size_per_layer_input", "is %d, for %d layers", size, s.layers)
 		return
 	}
 	m.Attrs["layers"], m.Attrs["per_layer"], m.Attrs["hidden"] = s.layers, size, s.hidden
-	if m.Attrs["per_layer_words"] = 0; words < c.size("vocab_size", d.vocabulary) {
+	if m.Attrs["per_layer_words"] = 0; words < c.Size("vocab_size", d.vocabulary) {
 		m.Attrs["per_layer_words"] = words
 	}
 	m.Add("embed_tokens_per_layer", d.scaledWords(words, s.layers*size, size)).
@@ -144,8 +145,8 @@ func (d *decoder) perLayerTop(c *config, s shape, m *layers.Module, missing int)
 }
 
 // perLayer adds to a layer what it does with its own embeddings.
-func (d *decoder) perLayer(c *config, i int, s shape, layer *layers.Module, missing int) {
-	size := c.size("hidden_size_per_layer_input", missing)
+func (d *decoder) perLayer(c *family.Config, i int, s shape, layer *layers.Module, missing int) {
+	size := c.Size("hidden_size_per_layer_input", missing)
 	layer.Attrs["index"] = i
 	layer.Add("act_fn", d.activation(c)).
 		Add("per_layer_input_gate", layers.Linear(s.hidden, size, layers.NoBias)).
@@ -161,9 +162,9 @@ func perLayerInputs(t *layers.Trace, m *layers.Module, ids, x layers.Tensor) lay
 		ids = t.Op("mul.Tensor", ids, t.Op("to.dtype", t.Op("lt.Scalar", ids, n), tensor.Int64))
 	}
 	words := t.Op("view", t.Child(m, "embed_tokens_per_layer", ids), each)
-	made := t.Op("mul.Tensor", t.Child(m, "per_layer_model_projection", x), inverseSqrt(m.Int("hidden")))
+	made := t.Op("mul.Tensor", t.Child(m, "per_layer_model_projection", x), family.InverseSqrt(m.Int("hidden")))
 	made = t.Child(m, "per_layer_projection_norm", t.Op("view", made, each))
-	return t.Op("mul.Tensor", t.Op("add.Tensor", made, words), inverseSqrt(2))
+	return t.Op("mul.Tensor", t.Op("add.Tensor", made, words), family.InverseSqrt(2))
 }
 
 // perLayerInput returns what a layer makes of a state and of what it has of its own of the token.
@@ -176,22 +177,22 @@ func perLayerInput(t *layers.Trace, m *layers.Module, x layers.Tensor, a *around
 
 // sharing makes the attention of layer i: with keys and values of its own, or with those of a layer before it. missing
 // is the default of how many of the last layers have none.
-func (d *decoder) sharing(c *config, i int, s shape, attrs map[string]any, missing int) *layers.Module {
-	first := s.layers - c.number("num_kv_shared_layers", missing)
+func (d *decoder) sharing(c *family.Config, i int, s shape, attrs map[string]any, missing int) *layers.Module {
+	first := s.layers - c.Number("num_kv_shared_layers", missing)
 	if first < 1 || first > s.layers {
-		c.fail("num_kv_shared_layers", "is %d of %d", s.layers-first, s.layers)
+		c.Fail("num_kv_shared_layers", "is %d of %d", s.layers-first, s.layers)
 		first = s.layers
 	}
 	if attrs["shares"] = i >= first; i >= first {
 		_, slides := d.window(c, s.layers)
 		for k := first - 1; slides(k) != slides(i); k-- {
 			if k == 0 {
-				c.fail("num_kv_shared_layers", "is %d, and no layer before those is of the kind of layer %d", s.layers-first, i)
+				c.Fail("num_kv_shared_layers", "is %d, and no layer before those is of the kind of layer %d", s.layers-first, i)
 				break
 			}
 		}
 	}
-	attrs["eps"] = c.float("rms_norm_eps", d.eps)
+	attrs["eps"] = c.Float("rms_norm_eps", d.eps)
 	n, queries, keys := d.names, s.heads*s.size, s.keys*s.size
 	m := layers.New(d.class+"Attention", attrs).
 		Add(n.q, layers.Linear(s.hidden, queries, biased(c, d.qkvBias))).
@@ -244,8 +245,8 @@ func sharingForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		of.k, of.v = nil, nil // they are where that module wrote them
 	}
 	mask, _ := a.masks[kind].(layers.Tensor)
-	how := attention{scaling: m.Float("scaling"), groups: m.Int("groups"), eager: m.Bool("eager"), window: m.Int("window")}
-	return t.Child(m, n.o, how.run(t, of.by, q, of.k, of.v, mask))
+	how := family.Attention{Scaling: m.Float("scaling"), Groups: m.Int("groups"), Eager: m.Bool("eager"), Window: m.Int("window")}
+	return t.Child(m, n.o, how.Run(t, of.by, q, of.k, of.v, mask))
 }
 
 // magnitude is the root of the mean of the squares, of which least is the least.

@@ -6,11 +6,12 @@ import (
 	"strconv"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // gemma4Text is the decoder of transformers/models/gemma4/modeling_gemma4.py: layers that see all have larger heads, of
 // which a part is turned; some models have experts beside the MLP.
-var gemma4Text = func() *family {
+var gemma4Text = func() *family.Family {
 	x := mixture{
 		block: "Block", router: "Router", experts: "Experts", number: 128, chosen: 8, numberKey: "num_experts",
 		chosenKey: "top_k_experts", innerKey: "moe_intermediate_size", inner: 704,
@@ -25,30 +26,30 @@ var gemma4Text = func() *family {
 		rope: rope{theta: 1e6, local: 10000, missing: map[string]any{
 			"rope_type": "proportional", "partial_rotary_factor": json.Number("0.25"), "rope_theta": json.Number("1000000"),
 		}},
-		attend: func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module {
+		attend: func(d *decoder, c *family.Config, i int, s shape, attrs map[string]any) *layers.Module {
 			_, slides := d.window(c, s.layers)
-			attrs["same"] = c.flag("attention_k_eq_v", false) && !slides(i)
+			attrs["same"] = c.Flag("attention_k_eq_v", false) && !slides(i)
 			return d.sharing(c, i, s, attrs, 0)
 		},
-		feed: func(d *decoder, c *config, i int, s shape) *layers.Module {
-			if c.flag("use_double_wide_mlp", false) && i >= s.layers-c.number("num_kv_shared_layers", 0) {
-				s.inner = min(2*s.inner, maxSize)
+		feed: func(d *decoder, c *family.Config, i int, s shape) *layers.Module {
+			if c.Flag("use_double_wide_mlp", false) && i >= s.layers-c.Number("num_kv_shared_layers", 0) {
+				s.inner = min(2*s.inner, family.MaxSize)
 			}
 			return d.mlp(c, s.hidden, s.inner)
 		},
-		top: func(d *decoder, c *config, s shape, m *layers.Module) {
-			if c.number("hidden_size_per_layer_input", 256) > 0 {
+		top: func(d *decoder, c *family.Config, s shape, m *layers.Module) {
+			if c.Number("hidden_size_per_layer_input", 256) > 0 {
 				d.perLayerTop(c, s, m, 256)
 			}
 		},
-		more: func(d *decoder, c *config, i int, s shape, layer *layers.Module) {
+		more: func(d *decoder, c *family.Config, i int, s shape, layer *layers.Module) {
 			layer.Class = d.class + "ScaledLayer"
 			layer.Param("layer_scalar", 1)
 			layer.Params[len(layer.Params)-1].Buffer = true
-			if c.number("hidden_size_per_layer_input", 256) > 0 {
+			if c.Number("hidden_size_per_layer_input", 256) > 0 {
 				d.perLayer(c, i, s, layer, 256)
 			}
-			if c.flag("enable_moe_block", false) {
+			if c.Flag("enable_moe_block", false) {
 				x.beside(d, c, s, layer)
 			}
 		},
@@ -61,26 +62,26 @@ var gemma4Text = func() *family {
 	}
 	f := withSharing(d)
 	x.join(f, d.class)
-	f.classes[d.class+"ScaledLayer"] = layers.Class{Forward: scaledLayerForward}
-	f.classes[d.class+"Router"] = layers.Class{Forward: gemma4RouterForward}
+	f.Classes[d.class+"ScaledLayer"] = layers.Class{Forward: scaledLayerForward}
+	f.Classes[d.class+"Router"] = layers.Class{Forward: gemma4RouterForward}
 	return f
 }()
 
 // gemma4Window slides in all layers but every sixth and the last.
-func gemma4Window(c *config, layers int) (int, func(int) bool) {
+func gemma4Window(c *family.Config, layers int) (int, func(int) bool) {
 	window, slides := pattern("", 6, 512)(c, layers)
 	return window, func(i int) bool { return i != layers-1 && slides(i) }
 }
 
 // gemma4Full are the sizes of the layers that see all: of entries of their own, or of a list of layers that are not as
 // the others.
-func gemma4Full(c *config, s shape) shape {
-	all := c.sub("per_layer_config")
-	defer c.adopt(all)
-	if len(all.fields) == 0 {
-		s.size = c.size("global_head_dim", 512)
-		if c.flag("attention_k_eq_v", false) {
-			s.keys = c.size("num_global_key_value_heads", s.keys)
+func gemma4Full(c *family.Config, s shape) shape {
+	all := c.Sub("per_layer_config")
+	defer c.Adopt(all)
+	if len(all.Fields) == 0 {
+		s.size = c.Size("global_head_dim", 512)
+		if c.Flag("attention_k_eq_v", false) {
+			s.keys = c.Size("num_global_key_value_heads", s.keys)
 		}
 		return s
 	}
@@ -88,12 +89,12 @@ func gemma4Full(c *config, s shape) shape {
 	_, slides := gemma4Window(c, s.layers)
 	for i := range s.layers {
 		name := strconv.Itoa(i)
-		if all.fields[name] != nil {
+		if all.Fields[name] != nil {
 			known++
 		}
-		one := all.sub(name)
-		size, keys := one.size("head_dim", s.size), one.size("num_key_value_heads", s.keys)
-		all.adopt(one)
+		one := all.Sub(name)
+		size, keys := one.Size("head_dim", s.size), one.Size("num_key_value_heads", s.keys)
+		all.Adopt(one)
 		want := s
 		if !slides(i) {
 			if !found {
@@ -102,27 +103,27 @@ func gemma4Full(c *config, s shape) shape {
 			want = full
 		}
 		if size != want.size || keys != want.keys {
-			c.unsupported("a per_layer_config in which layers of one type differ")
+			c.Unsupported("a per_layer_config in which layers of one type differ")
 			return s
 		}
 	}
-	if known != len(all.fields) {
-		c.fail("per_layer_config", "has layers that are not there")
+	if known != len(all.Fields) {
+		c.Fail("per_layer_config", "has layers that are not there")
 	}
 	return full
 }
 
 // beside adds to a layer experts that see what it has before the MLP, with norms of their own.
-func (x mixture) beside(d *decoder, c *config, s shape, layer *layers.Module) {
-	number, chosen := c.size(x.numberKey, x.number), c.size(x.chosenKey, x.chosen)
+func (x mixture) beside(d *decoder, c *family.Config, s shape, layer *layers.Module) {
+	number, chosen := c.Size(x.numberKey, x.number), c.Size(x.chosenKey, x.chosen)
 	if number > maxExperts || chosen > number {
-		c.fail(x.numberKey, "is %d, of which %d are chosen", number, chosen)
+		c.Fail(x.numberKey, "is %d, of which %d are chosen", number, chosen)
 		return
 	}
-	router := layers.New(d.class+x.router, map[string]any{"chosen": chosen, "eps": c.float("rms_norm_eps", d.eps)}).
+	router := layers.New(d.class+x.router, map[string]any{"chosen": chosen, "eps": c.Float("rms_norm_eps", d.eps)}).
 		Param("scale", s.hidden).Param("per_expert_scale", number).
 		Add("proj", layers.Linear(s.hidden, number, layers.NoBias))
-	layer.Add("router", router).Add("experts", x.list(d, c, number, s.hidden, c.size(x.innerKey, x.inner)))
+	layer.Add("router", router).Add("experts", x.list(d, c, number, s.hidden, c.Size(x.innerKey, x.inner)))
 	for _, name := range []string{"post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"} {
 		layer.Add(name, d.normModule(c, s.hidden))
 	}
@@ -133,7 +134,7 @@ func gemma4RouterForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x := args[0].(layers.Tensor)
 	hidden := x.Shape()[len(x.Shape())-1]
 	x = t.Op("mul.Tensor", unweighted(t, x, m.Float("eps")), t.Param(m, "scale"))
-	x = t.Child(m, "proj", t.Op("mul.Tensor", x, inverseSqrt(hidden)))
+	x = t.Child(m, "proj", t.Op("mul.Tensor", x, family.InverseSqrt(hidden)))
 	best := t.Tensors("topk", t.Op("softmax.int", x, -1), m.Int("chosen"), -1)
 	weights := t.Op("div.Tensor", best[0], t.Op("sum.dim_IntList", best[0], []int{-1}, true))
 	of := t.Op("index.Tensor", t.Param(m, "per_expert_scale"), []layers.Tensor{best[1]})
@@ -159,8 +160,8 @@ func scaledLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 }
 
 // proportional are frequencies of heads of which a share is turned, as if all were: the others stand still.
-func (c *config) proportional(p *config, share float64, freq []float32) {
-	factor, turned := p.positive(c, "factor", 1), int(math.Floor(share*float64(2*len(freq))/2))
+func proportional(c *family.Config, p *family.Config, share float64, freq []float32) {
+	factor, turned := positive(p, c, "factor", 1), int(math.Floor(share*float64(2*len(freq))/2))
 	for i := range freq {
 		if freq[i] /= float32(factor); i >= turned {
 			freq[i] = 0

@@ -2,6 +2,7 @@ package transformers
 
 import (
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 const (
@@ -10,65 +11,65 @@ const (
 )
 
 // gpt2 is transformers/models/gpt2/modeling_gpt2.py.
-var gpt2 = &family{
-	model: "gpt2", prefix: "transformer", encodes: "GPT2Model", positions: 1024,
-	ignored: []string{`\.attn\.(masked_)?bias$`, `\.crossattention\.(masked_)?bias$`},
-	classes: layers.Classes{
+var gpt2 = &family.Family{
+	Model: "gpt2", Prefix: "transformer", Encodes: "GPT2Model", Positions: 1024,
+	Ignored: []string{`\.attn\.(masked_)?bias$`, `\.crossattention\.(masked_)?bias$`},
+	Classes: layers.Classes{
 		conv1DClass:                             layers.Unary(conv1DForward),
 		gpt2Class + "Attention":                 {Forward: gpt2AttentionForward},
-		gpt2Class + "MLP":                       layers.Unary(through("c_fc", "act", "c_proj", "dropout")),
+		gpt2Class + "MLP":                       layers.Unary(family.Through("c_fc", "act", "c_proj", "dropout")),
 		gpt2Class + "Block":                     {Forward: gpt2BlockForward},
 		gpt2Class + "Model":                     {Forward: gpt2ModelForward},
-		gpt2Class + "LMHeadModel":               headed("transformer", nextToken),
-		gpt2Class + "ForSequenceClassification": lastToken("transformer"),
-		gpt2Class + "ForTokenClassification":    headed("transformer", logitsOf("dropout", "classifier")),
-		gpt2Class + "ForQuestionAnswering":      headed("transformer", spansOf("qa_outputs")),
+		gpt2Class + "LMHeadModel":               family.Headed("transformer", family.NextToken),
+		gpt2Class + "ForSequenceClassification": family.LastToken("transformer"),
+		gpt2Class + "ForTokenClassification":    family.Headed("transformer", family.LogitsOf("dropout", "classifier")),
+		gpt2Class + "ForQuestionAnswering":      family.Headed("transformer", family.SpansOf("qa_outputs")),
 	},
-	heads: []head{
-		{class: "GPT2Model", make: gpt2Model},
-		generating(gpt2Context, gpt2Head("LMHeadModel", func(c *config, m *layers.Module, hidden int) {
-			m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", 50257), layers.NoBias))
+	Heads: []family.Head{
+		{Class: "GPT2Model", Make: gpt2Model},
+		family.Generating(gpt2Context, gpt2Head("LMHeadModel", func(c *family.Config, m *layers.Module, hidden int) {
+			m.Add("lm_head", layers.Linear(hidden, c.Size("vocab_size", 50257), layers.NoBias))
 		})),
-		gpt2Head("ForSequenceClassification", func(c *config, m *layers.Module, hidden int) {
-			m.Attrs = map[string]any{"pad_token_id": c.optional("pad_token_id")}
-			m.Add("score", layers.Linear(hidden, c.labels(), layers.NoBias))
+		gpt2Head("ForSequenceClassification", func(c *family.Config, m *layers.Module, hidden int) {
+			m.Attrs = map[string]any{"pad_token_id": c.Optional("pad_token_id")}
+			m.Add("score", layers.Linear(hidden, c.Labels(), layers.NoBias))
 		}),
-		gpt2Head("ForTokenClassification", func(c *config, m *layers.Module, hidden int) {
-			m.Add("dropout", layers.Dropout(0.1)).Add("classifier", layers.Linear(hidden, c.labels()))
+		gpt2Head("ForTokenClassification", func(c *family.Config, m *layers.Module, hidden int) {
+			m.Add("dropout", layers.Dropout(0.1)).Add("classifier", layers.Linear(hidden, c.Labels()))
 		}),
-		gpt2Head("ForQuestionAnswering", func(_ *config, m *layers.Module, hidden int) {
+		gpt2Head("ForQuestionAnswering", func(_ *family.Config, m *layers.Module, hidden int) {
 			m.Add("qa_outputs", layers.Linear(hidden, 2))
 		}),
 	},
-	inputs: tokenInputs("attention_mask", "token_type_ids", "position_ids"),
-	tied:   [][2]string{{"lm_head.weight", "transformer.wte.weight"}},
-	ties:   true,
+	Inputs: family.TokenInputs("attention_mask", "token_type_ids", "position_ids"),
+	Tied:   [][2]string{{"lm_head.weight", "transformer.wte.weight"}},
+	Ties:   true,
 }
 
 // gpt2Head returns a model with a head that add puts on it.
-func gpt2Head(name string, add func(c *config, m *layers.Module, hidden int)) head {
-	return head{class: "GPT2" + name, make: func(c *config) *layers.Module {
+func gpt2Head(name string, add func(c *family.Config, m *layers.Module, hidden int)) family.Head {
+	return family.Head{Class: "GPT2" + name, Make: func(c *family.Config) *layers.Module {
 		m := layers.New(gpt2Class+name, nil).Add("transformer", gpt2Model(c))
-		add(c, m, c.size("n_embd|hidden_size", 768))
+		add(c, m, c.Size("n_embd|hidden_size", 768))
 		return m
 	}}
 }
 
-func gpt2Model(c *config) *layers.Module {
-	hidden, heads := c.size("n_embd|hidden_size", 768), c.size("n_head|num_attention_heads", 12)
-	inner, eps := c.size("n_inner", 4*hidden), layers.Eps(c.float("layer_norm_epsilon", 1e-5))
-	act := c.text("activation_function", "gelu_new")
-	c.heads(hidden, heads)
-	if c.flag("add_cross_attention", false) {
-		c.unsupported("add_cross_attention")
+func gpt2Model(c *family.Config) *layers.Module {
+	hidden, heads := c.Size("n_embd|hidden_size", 768), c.Size("n_head|num_attention_heads", 12)
+	inner, eps := c.Size("n_inner", 4*hidden), layers.Eps(c.Float("layer_norm_epsilon", 1e-5))
+	act := c.Text("activation_function", "gelu_new")
+	c.Heads(hidden, heads)
+	if c.Flag("add_cross_attention", false) {
+		c.Unsupported("add_cross_attention")
 	}
 	scaling := 1.0
-	if c.flag("scale_attn_weights", true) {
-		scaling = inverseSqrt(hidden / heads)
+	if c.Flag("scale_attn_weights", true) {
+		scaling = family.InverseSqrt(hidden / heads)
 	}
-	byLayer := c.flag("scale_attn_by_inverse_layer_idx", false)
+	byLayer := c.Flag("scale_attn_by_inverse_layer_idx", false)
 	layer := func(i int) *layers.Module {
-		attrs := map[string]any{"head_dim": hidden / heads, "split_size": hidden, "scaling": scaling, "eager": c.eager()}
+		attrs := map[string]any{"head_dim": hidden / heads, "split_size": hidden, "scaling": scaling, "eager": c.Eager()}
 		if byLayer {
 			attrs["scaling"] = scaling / float64(i+1)
 		}
@@ -83,19 +84,19 @@ func gpt2Model(c *config) *layers.Module {
 			Add("mlp", layers.New(gpt2Class+"MLP", nil).
 				Add("c_fc", conv1D(hidden, inner)).
 				Add("c_proj", conv1D(inner, hidden)).
-				Add("act", c.activation(act)).
+				Add("act", c.Activation(act)).
 				Add("dropout", layers.Dropout(0.1)))
 	}
-	return layers.New(gpt2Class+"Model", map[string]any{"eager": c.eager()}).
-		Add("wte", layers.Embedding(c.size("vocab_size", 50257), hidden)).
+	return layers.New(gpt2Class+"Model", map[string]any{"eager": c.Eager()}).
+		Add("wte", layers.Embedding(c.Size("vocab_size", 50257), hidden)).
 		Add("wpe", layers.Embedding(gpt2Context(c), hidden)).
 		Add("drop", layers.Dropout(0.1)).
-		Add("h", c.repeat(c.size("n_layer|num_hidden_layers", 12), layer)).
+		Add("h", c.Repeat(c.Size("n_layer|num_hidden_layers", 12), layer)).
 		Add("ln_f", layers.LayerNorm(hidden, eps))
 }
 
 // gpt2Context is how many positions a sequence may have.
-func gpt2Context(c *config) int { return c.size("n_positions|max_position_embeddings", 1024) }
+func gpt2Context(c *family.Config) int { return c.Size("n_positions|max_position_embeddings", 1024) }
 
 // conv1D is a linear module whose weight is transposed.
 func conv1D(in, out int) *layers.Module {
@@ -111,7 +112,7 @@ func conv1DForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Te
 
 // gpt2ModelForward takes input_ids, attention_mask, token_type_ids and position_ids.
 func gpt2ModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	ids, kinds, positions := tokenIDs(t, args), optional(t, args, 2), optional(t, args, 3)
+	ids, kinds, positions := family.TokenIDs(t, args), family.Optional(t, args, 2), family.Optional(t, args, 3)
 	s := ids.Shape()
 	x := t.Child(m, "wte", ids)
 	if positions == nil {
@@ -120,10 +121,10 @@ func gpt2ModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x = t.Op("add.Tensor", x, t.Child(m, "wpe", positions))
 	var mask layers.Tensor
 	if _, steps := t.Steps(); !steps {
-		mask = masking{
-			batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), positions: positions,
-			additive: m.Bool("eager"),
-		}.create(t)
+		mask = family.Masking{
+			Batch: s[0], Queries: s[1], Keys: s[1], Causal: true, Padding: family.Optional(t, args, 1), Positions: positions,
+			Additive: m.Bool("eager"),
+		}.Create(t)
 	}
 	if kinds != nil {
 		x = t.Op("add.Tensor", x, t.Child(m, "wte", kinds))
@@ -142,7 +143,7 @@ func countedPositions(t *layers.Trace, n int) layers.Tensor {
 
 func gpt2BlockForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	x := args[0].(layers.Tensor)
-	attended := t.ChildOf(m, "attn", t.Child(m, "ln_1", x), optional(t, args, 1))
+	attended := t.ChildOf(m, "attn", t.Child(m, "ln_1", x), family.Optional(t, args, 1))
 	x = t.Op("add.Tensor", attended, x)
 	return t.Op("add.Tensor", x, t.Child(m, "mlp", t.Child(m, "ln_2", x)))
 }
@@ -156,7 +157,7 @@ func gpt2AttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		return t.Op("transpose.int", t.Op("view", x, []int{s[0], s[1], -1, size}), 1, 2)
 	}
 	k, v := heads(parts[1]), heads(parts[2])
-	a := attention{scaling: m.Float("scaling"), eager: m.Bool("eager")}
-	out := a.run(t, m, heads(parts[0]), k, v, optional(t, args, 1))
+	a := family.Attention{Scaling: m.Float("scaling"), Eager: m.Bool("eager")}
+	out := a.Run(t, m, heads(parts[0]), k, v, family.Optional(t, args, 1))
 	return t.Child(m, "resid_dropout", t.Child(m, "c_proj", out))
 }

@@ -4,11 +4,12 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // kimiLinear is the decoder of transformers/models/kimi_linear/modeling_kimi_linear.py: most layers walk the tokens by
 // the delta rule, with a decay for each element of a key; the others attend to latents, without positions.
-var kimiLinear = func() *family {
+var kimiLinear = func() *family.Family {
 	d := decoder{
 		model: "kimi_linear", class: module("kimi_linear", "KimiLinear"), name: "KimiLinear", vocabulary: 163840, hidden: 2304, inner: 9216,
 		layers: 27, heads: 32, keys: 32, positions: 1048576, eps: 1e-5, pad: 163839, noTexts: true, noTokens: true, still: true,
@@ -17,8 +18,8 @@ var kimiLinear = func() *family {
 			".self_attn.f_a_proj.", ".self_attn.forget_gate.f_a_proj.", ".self_attn.f_b_proj.", ".self_attn.forget_gate.f_b_proj.",
 			".self_attn.dt_bias", ".self_attn.forget_gate.dt_bias", ".self_attn.A_log", ".self_attn.forget_gate.A_log",
 		}, mixtralNames...),
-		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
-			if c.kimiAttends(i, s.layers) {
+		mixer: func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
+			if kimiAttends(c, i, s.layers) {
 				return "", nil
 			}
 			return "self_attn", d.kimiDelta(c, s.hidden)
@@ -27,26 +28,26 @@ var kimiLinear = func() *family {
 	f := latentFamily(mixture{
 		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 256, chosen: 8, inner: 1024, numberKey: expertsKey,
 		chosenKey: "num_experts_per_tok|num_experts_per_token", innerKey: "moe_intermediate_size", scores: sigmoids,
-		normalized: func(c *config) bool { return c.flag("norm_topk_prob|moe_renormalize", true) },
+		normalized: func(c *family.Config) bool { return c.Flag("norm_topk_prob|moe_renormalize", true) },
 		dense:      listedDense(1), shared: sharedExperts(1024, 1), more: correctedGroups(1, 1, 2.446),
 	}, d)
 	f = withMixer(f, d.class, kimiDeltaForward)
-	f.classes[d.class+"ForgetGate"] = layers.Unary(forgetGateForward)
+	f.Classes[d.class+"ForgetGate"] = layers.Unary(forgetGateForward)
 	return f
 }()
 
 // kimiAttends says whether a layer attends: as a list of kinds says, or lists of the layers of each kind, counted from
 // 1.
-func (c *config) kimiAttends(i, count int) bool {
-	if kinds := c.kinds("layer_types", count); kinds != nil {
+func kimiAttends(c *family.Config, i, count int) bool {
+	if kinds := kinds(c, "layer_types", count); kinds != nil {
 		return kinds[i] == fullAttention
 	}
-	lists := c.sub("linear_attn_config")
-	defer c.adopt(lists)
-	if lists.fields["full_attn_layers"] == nil {
+	lists := c.Sub("linear_attn_config")
+	defer c.Adopt(lists)
+	if lists.Fields["full_attn_layers"] == nil {
 		return i > 0 && i%4 == 0
 	}
-	for _, n := range lists.numbers("full_attn_layers") {
+	for _, n := range numbers(lists, "full_attn_layers") {
 		if n == i+1 {
 			return true
 		}
@@ -55,16 +56,16 @@ func (c *config) kimiAttends(i, count int) bool {
 }
 
 // kimiDelta is the mixer. The convolution is one, or, in the first files, one for queries, keys and values each.
-func (d *decoder) kimiDelta(c *config, hidden int) *layers.Module {
-	lists := c.sub("linear_attn_config")
-	size := lists.size("head_dim", c.size("linear_head_dim", 128))
-	heads := lists.size("num_heads", c.size("linear_num_heads", 32))
-	taps := lists.size("short_conv_kernel_size", c.size("linear_conv_kernel_dim", 4))
-	c.adopt(lists)
+func (d *decoder) kimiDelta(c *family.Config, hidden int) *layers.Module {
+	lists := c.Sub("linear_attn_config")
+	size := lists.Size("head_dim", c.Size("linear_head_dim", 128))
+	heads := lists.Size("num_heads", c.Size("linear_num_heads", 32))
+	taps := lists.Size("short_conv_kernel_size", c.Size("linear_conv_kernel_dim", 4))
+	c.Adopt(lists)
 	linear := func(from, to int) *layers.Module { return layers.Linear(from, to, layers.NoBias) }
 	width := heads * size
 	m := layers.New(d.class+"Mixer", map[string]any{"heads": heads, "size": size}).
-		Add("act", c.activation(c.text(d.actKey, silu))).
+		Add("act", c.Activation(c.Text(d.actKey, silu))).
 		Add("forget_gate", layers.New(d.class+"ForgetGate", map[string]any{"heads": heads, "size": size}).
 			Param("A_log", 1, 1, heads, 1).Param("dt_bias", width).
 			Add("f_a_proj", linear(hidden, size)).Add("f_b_proj", linear(size, width))).
@@ -73,7 +74,7 @@ func (d *decoder) kimiDelta(c *config, hidden int) *layers.Module {
 	for _, name := range []string{"q", "k", "v"} {
 		m.Add(name+"_proj", linear(hidden, width))
 	}
-	if c.whole || !c.holds("q_conv1d.weight") {
+	if c.Whole || !c.Holds("q_conv1d.weight") {
 		return m.Add("conv1d", d.causalConv(c, 3*width, taps, false))
 	}
 	for _, name := range []string{"q", "k", "v"} {

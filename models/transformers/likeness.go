@@ -9,18 +9,19 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // takeAs makes the configuration one of a family that the caller names, whatever its own model_type.
-func (c *config) takeAs(f *family) (*head, error) {
-	c.as = f.model
-	c.read = make(map[string]bool)
-	for i := range f.heads {
-		if f.heads[i].context != nil {
-			return &f.heads[i], nil
+func takeAs(c *family.Config, f *family.Family) (*family.Head, error) {
+	c.As = f.Model
+	c.Read = make(map[string]bool)
+	for i := range f.Heads {
+		if f.Heads[i].Context != nil {
+			return &f.Heads[i], nil
 		}
 	}
-	return nil, &UnsupportedError{Type: f.model, Feature: "running models of another type as that"}
+	return nil, &family.UnsupportedError{Type: f.Model, Feature: "running models of another type as that"}
 }
 
 // harmless are entries that say nothing of what a decoder computes.
@@ -31,12 +32,12 @@ var harmless = strings.Fields(`architectures model_type torch_dtype dtype transf
 	return_dict output_hidden_states output_attentions chunk_size_feed_forward is_encoder_decoder tie_word_embeddings`)
 
 // unexplained lists the entries that the family did not look at and that are not what a model without them has.
-func (c *config) unexplained() []string {
+func unexplained(c *family.Config) []string {
 	var list []string
-	for _, key := range slices.Sorted(maps.Keys(c.fields)) {
-		v := c.fields[key]
-		if !c.read[key] && !slices.Contains(harmless, key) && !neutral(v) {
-			list = append(list, key+" = "+short(v))
+	for _, key := range slices.Sorted(maps.Keys(c.Fields)) {
+		v := c.Fields[key]
+		if !c.Read[key] && !slices.Contains(harmless, key) && !neutral(v) {
+			list = append(list, key+" = "+family.Short(v))
 		}
 	}
 	return list
@@ -76,8 +77,8 @@ func like(text []byte, dict layers.StateDict) string {
 }
 
 // remoteCode returns the class whose code a folder brings, and the class of transformers that loads it; "" where there is none.
-func (c *config) remoteCode() (class, loader string) {
-	list, _ := c.fields["auto_map"].(map[string]any)
+func remoteCode(c *family.Config) (class, loader string) {
+	list, _ := c.Fields["auto_map"].(map[string]any)
 	const causal = "AutoModelForCausalLM"
 	if class, ok := list[causal].(string); ok {
 		return class, causal
@@ -92,29 +93,29 @@ func (c *config) remoteCode() (class, loader string) {
 
 // explain adds to the error of an unknown type what the folder tells: that it has code of its own, and what the model is like.
 func explain(err error, text []byte, dict layers.StateDict) error {
-	var unknown *UnsupportedError
+	var unknown *family.UnsupportedError
 	c, parsed := parseConfig(text, dict)
 	if !errors.As(err, &unknown) || unknown.Feature != "" || len(unknown.Known) > 0 || parsed != nil {
 		return err
 	}
 	more := *unknown
-	more.Code, more.Loader = c.remoteCode()
+	more.Code, more.Loader = remoteCode(c)
 	more.Like = like(text, dict)
 	return &more
 }
 
 // asNote says what a model was taken for.
-func (c *config) asNote(h *head) string {
+func asNote(c *family.Config, h *family.Head) string {
 	switch {
-	case c.as != "" && c.as != c.fields["model_type"]:
+	case c.As != "" && c.As != c.Fields["model_type"]:
 		return fmt.Sprintf("config.json says the model type %s; taken for %s (%s) as asked: all weights and all entries "+
-			"have a place in it", short(c.fields["model_type"]), c.as, h.class)
-	case c.part != "":
+			"have a place in it", family.Short(c.Fields["model_type"]), c.As, h.Class)
+	case c.Part != "":
 		more := ""
-		if _, class, _ := strings.Cut(strings.TrimSuffix(c.part, ")"), "("); seeing(class) {
+		if _, class, _ := strings.Cut(strings.TrimSuffix(c.Part, ")"), "("); seeing(class) {
 			more = " (--arch " + class + " takes them, and --image of generate and chat)"
 		}
-		return fmt.Sprintf("the text part of %s: pictures are no input%s", c.part, more)
+		return fmt.Sprintf("the text part of %s: pictures are no input%s", c.Part, more)
 	}
 	return ""
 }

@@ -1,13 +1,17 @@
 package transformers
 
+import (
+	"github.com/optimem/optimem/models/transformers/family"
+)
+
 // attentionBias is the entry of most models that says whether projections have a bias.
-func attentionBias(c *config) bool { return c.flag("attention_bias|qkv_bias", false) }
+func attentionBias(c *family.Config) bool { return c.Flag("attention_bias|qkv_bias", false) }
 
 // always is for projections that have a bias whatever the configuration says.
-func always(*config) bool { return true }
+func always(*family.Config) bool { return true }
 
 // mlpBias is the entry that says so of the projections of the MLP.
-func mlpBias(c *config) bool { return c.flag("mlp_bias|bias", false) }
+func mlpBias(c *family.Config) bool { return c.Flag("mlp_bias|bias", false) }
 
 // sandwiched are the norms of Gemma 2 and 3: before and after the attention and the MLP.
 var sandwiched = names{
@@ -16,44 +20,46 @@ var sandwiched = names{
 }
 
 // preAttention is the scaling by query_pre_attn_scalar.
-func preAttention(c *config, _ int) float64 { return inverseSqrt(c.size("query_pre_attn_scalar", 256)) }
+func preAttention(c *family.Config, _ int) float64 {
+	return family.InverseSqrt(c.Size("query_pre_attn_scalar", 256))
+}
 
 // everyLayer slides in all layers where sliding_window is set. A file without the entry has the default.
-func everyLayer(missing int) func(c *config, layers int) (int, func(int) bool) {
-	return func(c *config, _ int) (int, func(int) bool) {
-		return c.slidingWindow(missing), func(int) bool { return true }
+func everyLayer(missing int) func(c *family.Config, layers int) (int, func(int) bool) {
+	return func(c *family.Config, _ int) (int, func(int) bool) {
+		return slidingWindow(c, missing), func(int) bool { return true }
 	}
 }
 
 // slidingWindow returns the entry of that name; null in the file is none, 0.
-func (c *config) slidingWindow(missing int) int {
-	c.looked("sliding_window")
-	v, there := c.fields["sliding_window"]
+func slidingWindow(c *family.Config, missing int) int {
+	c.Looked("sliding_window")
+	v, there := c.Fields["sliding_window"]
 	if there && v == nil || !there && missing == 0 {
 		return 0
 	}
-	return c.size("sliding_window", missing)
+	return c.Size("sliding_window", missing)
 }
 
 // layerTypes returns which layers slide: those that layer_types says, else those of the model's own rule.
-func (c *config) layerTypes(layers int, rule func(i int) bool) func(int) bool {
-	c.looked("layer_types")
-	switch list := c.fields["layer_types"].(type) {
+func layerTypes(c *family.Config, layers int, rule func(i int) bool) func(int) bool {
+	c.Looked("layer_types")
+	switch list := c.Fields["layer_types"].(type) {
 	case nil:
 	case []any:
 		if len(list) != layers {
-			c.fail("layer_types", "has %d entries for %d layers", len(list), layers)
+			c.Fail("layer_types", "has %d entries for %d layers", len(list), layers)
 			return rule
 		}
 		for _, v := range list {
 			if v != slidingAttention && v != fullAttention {
-				c.unsupported("layers of the type " + short(v))
+				c.Unsupported("layers of the type " + family.Short(v))
 				return rule
 			}
 		}
 		return func(i int) bool { return list[i] == slidingAttention }
 	default:
-		c.fail("layer_types", "is %s, not a list", short(list))
+		c.Fail("layer_types", "is %s, not a list", family.Short(list))
 	}
 	return rule
 }
@@ -98,8 +104,8 @@ var (
 		vocabulary: 256000, hidden: 2304, inner: 9216, layers: 26, heads: 8, keys: 4, size: 256, positions: 8192,
 		eps: 1e-6, act: "gelu_pytorch_tanh", actKey: "hidden_activation", pad: 0, ties: true, qkvBias: attentionBias,
 		outBias: attentionBias, scaled: true, norm: rootMeanPlusOne, capped: true, scaling: preAttention, names: sandwiched,
-		window: func(c *config, layers int) (int, func(int) bool) {
-			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i%2 == 0 })
+		window: func(c *family.Config, layers int) (int, func(int) bool) {
+			return slidingWindow(c, 4096), layerTypes(c, layers, func(i int) bool { return i%2 == 0 })
 		},
 	}.family()
 
@@ -109,8 +115,8 @@ var (
 		eps: 1e-6, act: "gelu_pytorch_tanh", actKey: "hidden_activation", pad: 0, ties: true, qkvBias: attentionBias,
 		outBias: attentionBias, scaled: true, norm: rootMeanPlusOne, capped: true, scaling: preAttention,
 		names: names{before: sandwiched.before}, noTexts: true, noTokens: true,
-		window: func(c *config, layers int) (int, func(int) bool) {
-			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i%2 == 0 })
+		window: func(c *family.Config, layers int) (int, func(int) bool) {
+			return slidingWindow(c, 4096), layerTypes(c, layers, func(i int) bool { return i%2 == 0 })
 		},
 	}.family()
 
@@ -123,10 +129,10 @@ var (
 )
 
 // qwenWindow slides in the layers from max_window_layers on, where use_sliding_window is set.
-func qwenWindow(c *config, layers int) (int, func(int) bool) {
-	if !c.flag("use_sliding_window", false) {
-		return 0, c.layerTypes(layers, func(int) bool { return false })
+func qwenWindow(c *family.Config, layers int) (int, func(int) bool) {
+	if !c.Flag("use_sliding_window", false) {
+		return 0, layerTypes(c, layers, func(int) bool { return false })
 	}
-	first := c.number("max_window_layers", 28)
-	return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i >= first })
+	first := c.Number("max_window_layers", 28)
+	return slidingWindow(c, 4096), layerTypes(c, layers, func(i int) bool { return i >= first })
 }

@@ -5,17 +5,18 @@ import (
 	"strconv"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 const llama4Class = "transformers.models.llama4.modeling_llama4.Llama4Text"
 
 // llama4 is the decoder of transformers/models/llama4/modeling_llama4.py.
-var llama4 = func() *family {
+var llama4 = func() *family.Family {
 	f := mixture{
 		block: "Moe", router: "Router", experts: "Experts", gate: "router", number: 16, chosen: 1,
 		numberKey: expertsKey, chosenKey: chosenKey, scores: sigmoidsOfChosen, turned: true, weighed: true,
-		dense: llama4Dense, denseInner: func(c *config) int { return c.size("intermediate_size_mlp", 16384) },
-		shared: func(d *decoder, c *config, m *layers.Module, s shape) {
+		dense: llama4Dense, denseInner: func(c *family.Config) int { return c.Size("intermediate_size_mlp", 16384) },
+		shared: func(d *decoder, c *family.Config, m *layers.Module, s shape) {
 			m.Add("shared_expert", d.mlp(c, s.hidden, s.inner))
 		},
 	}.of(decoder{
@@ -23,42 +24,42 @@ var llama4 = func() *family {
 		vocabulary: 202048, hidden: 5120, inner: 8192, layers: 48, heads: 40, keys: 8, size: 128, positions: 131072, eps: 1e-5,
 		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias,
 		names: names{mlp: "feed_forward", act: "activation_fn"}, rope: rope{interleaved: true}, noTexts: true, noTokens: true,
-		turns: func(c *config) func(int, bool) bool {
+		turns: func(c *family.Config) func(int, bool) bool {
 			turned := llama4Turned(c)
 			return func(i int, _ bool) bool { return turned(i) }
 		},
 		chunked: true,
-		window: func(c *config, layers int) (int, func(int) bool) {
-			if v, there := c.fields["attention_chunk_size"]; there && v == nil {
+		window: func(c *family.Config, layers int) (int, func(int) bool) {
+			if v, there := c.Fields["attention_chunk_size"]; there && v == nil {
 				return 0, func(int) bool { return false }
 			}
-			size := c.size("attention_chunk_size", 8192)
-			list, ok := c.fields["layer_types"].([]any)
+			size := c.Size("attention_chunk_size", 8192)
+			list, ok := c.Fields["layer_types"].([]any)
 			if !ok {
 				return size, llama4Turned(c)
 			}
 			if len(list) != layers {
-				c.fail("layer_types", "has %d entries for %d layers", len(list), layers)
+				c.Fail("layer_types", "has %d entries for %d layers", len(list), layers)
 				return size, func(int) bool { return false }
 			}
 			return size, func(i int) bool { return list[i] == "chunked_attention" }
 		},
-		attend: func(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
-			attrs["normed"] = c.flag("use_qk_norm", true) && attrs["turned"] == true
-			attrs["l2_eps"] = c.float("rms_norm_eps", 1e-5)
-			attrs["tuned"] = c.flag("attn_temperature_tuning", true) && attrs["turned"] == false
-			attrs["floor_scale"], attrs["attn_scale"] = c.positive(c, "floor_scale", 8192), c.float("attn_scale", 0.1)
+		attend: func(d *decoder, c *family.Config, _ int, s shape, attrs map[string]any) *layers.Module {
+			attrs["normed"] = c.Flag("use_qk_norm", true) && attrs["turned"] == true
+			attrs["l2_eps"] = c.Float("rms_norm_eps", 1e-5)
+			attrs["tuned"] = c.Flag("attn_temperature_tuning", true) && attrs["turned"] == false
+			attrs["floor_scale"], attrs["attn_scale"] = positive(c, c, "floor_scale", 8192), c.Float("attn_scale", 0.1)
 			return d.attention(c, s, attrs)
 		},
 	})
-	f.classes[llama4Class+"Attention"] = layers.Class{Forward: llama4Attention}
-	f.heads[0].class, f.encodes = "Llama4TextModel", "Llama4TextModel"
+	f.Classes[llama4Class+"Attention"] = layers.Class{Forward: llama4Attention}
+	f.Heads[0].Class, f.Encodes = "Llama4TextModel", "Llama4TextModel"
 	return f
 }()
 
 // llama4Turned says which layers turn heads by their positions.
-func llama4Turned(c *config) func(i int) bool {
-	if list, ok := c.fields["no_rope_layers"].([]any); ok && len(list) > 0 {
+func llama4Turned(c *family.Config) func(i int) bool {
+	if list, ok := c.Fields["no_rope_layers"].([]any); ok && len(list) > 0 {
 		return func(i int) bool { // where an entry is 1, whatever the list is called
 			if i >= len(list) {
 				return true
@@ -67,15 +68,15 @@ func llama4Turned(c *config) func(i int) bool {
 			return list[i] == true || n != "" && n != "0"
 		}
 	}
-	every := c.size("no_rope_layer_interval", 4)
+	every := c.Size("no_rope_layer_interval", 4)
 	return func(i int) bool { return (i+1)%every != 0 }
 }
 
 // llama4Dense says which layers have no experts.
-func llama4Dense(c *config) func(i int) bool {
-	list, ok := c.fields["moe_layers"].([]any)
+func llama4Dense(c *family.Config) func(i int) bool {
+	list, ok := c.Fields["moe_layers"].([]any)
 	if !ok {
-		every := c.size("interleave_moe_layer_step", 1)
+		every := c.Size("interleave_moe_layer_step", 1)
 		return func(i int) bool { return (i+1)%every != 0 }
 	}
 	mixed := make(map[string]bool)
@@ -117,6 +118,6 @@ func llama4Attention(t *layers.Trace, m *layers.Module, args ...any) any {
 		q = warm(t, q, t.Op("add.Tensor", positions, 1), m.Float("attn_scale"), m.Float("floor_scale"))
 	}
 	mask, _ := a.masks[kind].(layers.Tensor)
-	how := attention{scaling: m.Float("scaling"), groups: m.Int("groups"), eager: m.Bool("eager"), chunk: m.Int("window")}
-	return t.Child(m, own.names.o, how.run(t, m, q, k, v, mask))
+	how := family.Attention{Scaling: m.Float("scaling"), Groups: m.Int("groups"), Eager: m.Bool("eager"), Chunk: m.Int("window")}
+	return t.Child(m, own.names.o, how.Run(t, m, q, k, v, mask))
 }

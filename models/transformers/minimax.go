@@ -4,12 +4,13 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 	"github.com/optimem/optimem/tensor"
 )
 
 // minimax is the decoder of transformers/models/minimax/modeling_minimax.py: every other layer sums products of keys
 // and values that fade, and what layers add up are shares of what the norms gave.
-var minimax = func() *family {
+var minimax = func() *family.Family {
 	x := mixture{
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 8, chosen: 2, numberKey: expertsKey,
 		chosenKey: chosenKey, scores: softmaxOfAll, normalized: always,
@@ -18,9 +19,9 @@ var minimax = func() *family {
 		model: "minimax", class: module("minimax", "MiniMax"), name: "MiniMax", vocabulary: 32000, hidden: 4096, inner: 14336, layers: 32,
 		heads: 32, keys: 8, positions: 131072, eps: 1e-5, act: silu, actKey: hiddenAct, rope: rope{theta: 1e6}, window: everyLayer(0),
 		qaPrefix: "model", renames: mixtralNames, ignored: []string{`\.(slope_rate|(query|key|diagonal)_decay)$`}, feed: x.feed,
-		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
+		mixer: func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
 			attends := i%2 == 0
-			if kinds := c.kinds("layer_types", s.layers); kinds != nil {
+			if kinds := kinds(c, "layer_types", s.layers); kinds != nil {
 				attends = kinds[i] == fullAttention
 			}
 			if attends {
@@ -28,7 +29,7 @@ var minimax = func() *family {
 			}
 			return "self_attn", d.lightning(c, i, s)
 		},
-		more: func(d *decoder, c *config, _ int, _ shape, layer *layers.Module) {
+		more: func(d *decoder, c *family.Config, _ int, _ shape, layer *layers.Module) {
 			kind := "linear_attn"
 			if layer.Text("mixer") == "" {
 				kind = "full_attn"
@@ -36,18 +37,18 @@ var minimax = func() *family {
 			layer.Class = d.class + "BlendedLayer"
 			for i, name := range []string{kind, "mlp"} {
 				part := []string{"attention", "mlp"}[i]
-				layer.Attrs[part+"_kept"], layer.Attrs[part+"_added"] = c.float(name+"_alpha_factor", 1), c.float(name+"_beta_factor", 1)
+				layer.Attrs[part+"_kept"], layer.Attrs[part+"_added"] = c.Float(name+"_alpha_factor", 1), c.Float(name+"_beta_factor", 1)
 			}
 		},
 	}
 	f := withMixer(d.family(), d.class, lightningForward)
 	x.join(f, d.class)
-	f.classes[d.class+"BlendedLayer"] = layers.Class{Forward: blendedLayerForward}
+	f.Classes[d.class+"BlendedLayer"] = layers.Class{Forward: blendedLayerForward}
 	return f
 }()
 
 // lightning is the mixer of layer i.
-func (d *decoder) lightning(c *config, i int, s shape) *layers.Module {
+func (d *decoder) lightning(c *family.Config, i int, s shape) *layers.Module {
 	width := s.heads * s.size
 	rates := make([]float32, s.heads)
 	for k := range rates {
@@ -55,7 +56,7 @@ func (d *decoder) lightning(c *config, i int, s shape) *layers.Module {
 		rates[k] = -float32(slope * (1 - float64(i)/(float64(s.layers-1)+1e-5) + 1e-5))
 	}
 	m := layers.New(d.class+"Mixer", map[string]any{"heads": s.heads, "size": s.size}).
-		Add("act", c.activation(c.text(d.actKey, d.act))).
+		Add("act", c.Activation(c.Text(d.actKey, d.act))).
 		Add("norm", layers.New(d.class+"RMSNorm", map[string]any{"eps": 1e-6, "plus_one": false}).Param("weight", width)).
 		Add("qkv_proj", layers.Linear(s.hidden, 3*width, layers.NoBias)).
 		Add("out_proj", layers.Linear(width, s.hidden, layers.NoBias)).

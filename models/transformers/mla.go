@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // latents are the defaults of sizes of such an attention; queries is 0 where they have no latents.
@@ -11,25 +12,25 @@ type latents struct{ nope, value, queries int }
 
 // latent makes the attention of DeepSeek, where keys and values come from a latent of few elements that all heads share, and
 // positions are in a part of the keys that all share, too.
-func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
+func latent(d *decoder, c *family.Config, _ int, s shape, attrs map[string]any) *layers.Module {
 	l := d.latents
 	if l == (latents{}) {
 		l = latents{128, 128, 1536}
 	}
-	nope, turned, rank := c.size("qk_nope_head_dim", l.nope), c.size("qk_rope_head_dim", 64), c.size("kv_lora_rank", 512)
-	value := c.size("v_head_dim", l.value)
+	nope, turned, rank := c.Size("qk_nope_head_dim", l.nope), c.Size("qk_rope_head_dim", 64), c.Size("kv_lora_rank", 512)
+	value := c.Size("v_head_dim", l.value)
 	attrs["nope"], attrs["rope"], attrs["rank"], attrs["value"] = nope, turned, rank, value
-	attrs["scaling"] = inverseSqrt(nope+turned) * c.latentScale(d.rope)
+	attrs["scaling"] = family.InverseSqrt(nope+turned) * latentScale(c, d.rope)
 	bias := biased(c, attentionBias)
 	norm := func(size int) *layers.Module { // whose epsilon no configuration says
 		return layers.New(d.class+"RMSNorm", map[string]any{"eps": 1e-6, "plus_one": false}).Param("weight", size)
 	}
 	m := layers.New(d.class+"Attention", attrs)
 	queries := s.heads * (nope + turned)
-	if v, there := c.fields["q_lora_rank"]; there && v == nil || !there && l.queries == 0 {
+	if v, there := c.Fields["q_lora_rank"]; there && v == nil || !there && l.queries == 0 {
 		m.Add("q_proj", layers.Linear(s.hidden, queries, layers.NoBias))
 	} else {
-		n := c.size("q_lora_rank", l.queries)
+		n := c.Size("q_lora_rank", l.queries)
 		m.Add("q_a_proj", layers.Linear(s.hidden, n, bias)).Add("q_a_layernorm", norm(n)).
 			Add("q_b_proj", layers.Linear(n, queries, layers.NoBias))
 	}
@@ -40,14 +41,14 @@ func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers
 }
 
 // latentScale is what scores are multiplied with where positions are stretched.
-func (c *config) latentScale(r rope) float64 {
-	p, _ := c.ropeParameters(r)
-	defer c.adopt(p)
-	all := p.float("mscale_all_dim", 0)
-	if p.text("rope_type|type", "default") == "default" || all == 0 {
+func latentScale(c *family.Config, r rope) float64 {
+	p, _ := ropeParameters(c, r)
+	defer c.Adopt(p)
+	all := p.Float("mscale_all_dim", 0)
+	if p.Text("rope_type|type", "default") == "default" || all == 0 {
 		return 1
 	}
-	factor := p.positive(c, "factor", 1)
+	factor := positive(p, c, "factor", 1)
 	if factor <= 1 {
 		return 1
 	}
@@ -75,7 +76,7 @@ func latentForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	place := one(t.Op("slice.Tensor", both, 2, rank, math.MaxInt64))
 	turn := func(x layers.Tensor) layers.Tensor { return x }
 	if own := m.Attrs["decoder"].(*decoder); !own.still {
-		how := rotate
+		how := family.Rotate
 		if own.rope.interleaved {
 			how = rotateInterleaved
 		}
@@ -95,8 +96,8 @@ func latentForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	k := t.Op("cat", []layers.Tensor{t.Op("slice.Tensor", expanded, 3, 0, nope), places}, -1)
 	v := t.Op("slice.Tensor", expanded, 3, nope, math.MaxInt64)
 	mask, _ := a.masks[0].(layers.Tensor)
-	how := attention{scaling: m.Float("scaling"), groups: 1, eager: m.Bool("eager")}
-	return t.Child(m, "o_proj", how.run(t, m, t.Op("cat", []layers.Tensor{straight, turned}, -1), k, v, mask))
+	how := family.Attention{Scaling: m.Float("scaling"), Groups: 1, Eager: m.Bool("eager")}
+	return t.Child(m, "o_proj", how.Run(t, m, t.Op("cat", []layers.Tensor{straight, turned}, -1), k, v, mask))
 }
 
 // attendLatent attends among latents.
@@ -114,17 +115,17 @@ func attendLatent(t *layers.Trace, m *layers.Module, straight, turned, low, plac
 }
 
 // latentFamily is the family of a decoder with experts that attends so.
-func latentFamily(x mixture, d decoder) *family {
+func latentFamily(x mixture, d decoder) *family.Family {
 	d.attend, d.act, d.actKey = latent, "silu", "hidden_act"
-	turned := func(c *config) int { return c.size("qk_rope_head_dim", 64) }
+	turned := func(c *family.Config) int { return c.Size("qk_rope_head_dim", 64) }
 	d.rope.dims = turned
 	interleaved := d.rope.interleaved
-	d.by = func(c *config, own *decoder) {
+	d.by = func(c *family.Config, own *decoder) {
 		own.size = turned(c)
-		own.rope.interleaved = interleaved || c.flag("rope_interleave", true)
+		own.rope.interleaved = interleaved || c.Flag("rope_interleave", true)
 	}
 	f := x.of(d)
-	f.classes[d.class+"Attention"] = layers.Class{Forward: latentForward}
+	f.Classes[d.class+"Attention"] = layers.Class{Forward: latentForward}
 	return f
 }
 
@@ -134,23 +135,23 @@ var (
 		block: "Moe", router: "TopkRouter", experts: "Experts", gate: "gate", number: 64, chosen: 6, inner: 1407,
 		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: softmaxOfAll,
 		dense: firstDense(0), shared: sharedExperts(1407, 2),
-		more: func(c *config, router *layers.Module, number int) {
+		more: func(c *family.Config, router *layers.Module, number int) {
 			a := router.Attrs
-			a["factor"] = c.float("routed_scaling_factor", 1)
-			switch method := c.text("topk_method", "greedy"); method {
+			a["factor"] = c.Float("routed_scaling_factor", 1)
+			switch method := c.Text("topk_method", "greedy"); method {
 			case "greedy":
 			case "group_limited_greedy":
-				a["groups"], a["chosen_groups"], a["group_best"] = c.size("n_group", 1), c.size("topk_group", 1), 1
+				a["groups"], a["chosen_groups"], a["group_best"] = c.Size("n_group", 1), c.Size("topk_group", 1), 1
 				a["nobody"] = 0.0
 				checkGroups(c, router, number)
 			default:
-				c.unsupported("topk_method " + method)
+				c.Unsupported("topk_method " + method)
 			}
 		},
 	}, decoder{
 		model: "deepseek_v2", class: "transformers.models.deepseek_v2.modeling_deepseek_v2.DeepseekV2", name: "DeepseekV2",
 		vocabulary: 102400, hidden: 4096, inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6,
-		mlpBias: func(c *config) bool { return c.flag("mlp_bias", false) }, rope: rope{interleaved: true}, noTokens: true,
+		mlpBias: func(c *family.Config) bool { return c.Flag("mlp_bias", false) }, rope: rope{interleaved: true}, noTokens: true,
 	})
 
 	deepseekV3 = latentFamily(mixture{

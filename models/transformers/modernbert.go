@@ -4,75 +4,76 @@ import (
 	"encoding/json"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 const modernBertClass = "transformers.models.modernbert.modeling_modernbert.ModernBert"
 
 // modernBert is transformers/models/modernbert/modeling_modernbert.py: norms before sublayers, rotary embeddings, and
 // layers that see a window of neighbours between those that see everything.
-var modernBert = &family{
-	model: "modernbert", prefix: "model", encodes: "ModernBertModel", positions: 8192,
-	classes: layers.Classes{
+var modernBert = &family.Family{
+	Model: "modernbert", Prefix: "model", Encodes: "ModernBertModel", Positions: 8192,
+	Classes: layers.Classes{
 		modernBertClass + "Model":           {Forward: modernBertModelForward},
-		modernBertClass + "Embeddings":      layers.Unary(through("tok_embeddings", "norm", "drop")),
+		modernBertClass + "Embeddings":      layers.Unary(family.Through("tok_embeddings", "norm", "drop")),
 		modernBertClass + "EncoderLayer":    {Forward: modernBertLayerForward},
 		modernBertClass + "Attention":       {Forward: modernBertAttentionForward},
 		modernBertClass + "MLP":             layers.Unary(modernBertMLPForward),
 		modernBertClass + "RotaryEmbedding": {Forward: modernBertRotaryForward},
 		modernBertClass + "LayerRotary":     {Forward: rotaryForward},
-		modernBertClass + "PredictionHead":  layers.Unary(through("dense", "act", "norm")),
-		modernBertClass + "ForMaskedLM":     headed("model", logitsOf("head", "decoder")),
+		modernBertClass + "PredictionHead":  layers.Unary(family.Through("dense", "act", "norm")),
+		modernBertClass + "ForMaskedLM":     family.Headed("model", family.LogitsOf("head", "decoder")),
 
 		modernBertClass + "ForSequenceClassification": {Forward: modernBertSequenceForward},
-		modernBertClass + "ForTokenClassification":    headed("model", logitsOf("head", "drop", "classifier")),
-		modernBertClass + "ForQuestionAnswering":      headed("model", spansOf("head", "drop", "classifier")),
+		modernBertClass + "ForTokenClassification":    family.Headed("model", family.LogitsOf("head", "drop", "classifier")),
+		modernBertClass + "ForQuestionAnswering":      family.Headed("model", family.SpansOf("head", "drop", "classifier")),
 	},
-	heads: []head{
-		{class: "ModernBertModel", make: modernBertModel},
-		{class: "ModernBertForMaskedLM", make: func(c *config) *layers.Module {
+	Heads: []family.Head{
+		{Class: "ModernBertModel", Make: modernBertModel},
+		{Class: "ModernBertForMaskedLM", Make: func(c *family.Config) *layers.Module {
 			return layers.New(modernBertClass+"ForMaskedLM", nil).
 				Add("model", modernBertModel(c)).
 				Add("head", modernBertPrediction(c)).
-				Add("decoder", layers.Linear(c.size("hidden_size", 768), c.size("vocab_size", 50368),
-					layers.Attr("bias", c.flag("decoder_bias", true))))
+				Add("decoder", layers.Linear(c.Size("hidden_size", 768), c.Size("vocab_size", 50368),
+					layers.Attr("bias", c.Flag("decoder_bias", true))))
 		}},
 		modernBertClassifier("ForSequenceClassification"),
 		modernBertClassifier("ForTokenClassification"),
 		modernBertClassifier("ForQuestionAnswering"),
 	},
-	inputs: tokenInputs("attention_mask", "position_ids"),
-	tied:   [][2]string{{"decoder.weight", "model.embeddings.tok_embeddings.weight"}},
-	ties:   true,
+	Inputs: family.TokenInputs("attention_mask", "position_ids"),
+	Tied:   [][2]string{{"decoder.weight", "model.embeddings.tok_embeddings.weight"}},
+	Ties:   true,
 }
 
 // modernBertPrediction is ModernBertPredictionHead.
-func modernBertPrediction(c *config) *layers.Module {
-	hidden, eps := c.size("hidden_size", 768), layers.Eps(c.float("norm_eps", 1e-5))
+func modernBertPrediction(c *family.Config) *layers.Module {
+	hidden, eps := c.Size("hidden_size", 768), layers.Eps(c.Float("norm_eps", 1e-5))
 	return layers.New(modernBertClass+"PredictionHead", nil).
-		Add("dense", layers.Linear(hidden, hidden, layers.Attr("bias", c.flag("classifier_bias", false)))).
-		Add("act", c.activation(c.text("classifier_activation", "gelu"))).
-		Add("norm", layers.LayerNorm(hidden, eps, layers.Attr("bias", c.flag("norm_bias", false))))
+		Add("dense", layers.Linear(hidden, hidden, layers.Attr("bias", c.Flag("classifier_bias", false)))).
+		Add("act", c.Activation(c.Text("classifier_activation", "gelu"))).
+		Add("norm", layers.LayerNorm(hidden, eps, layers.Attr("bias", c.Flag("norm_bias", false))))
 }
 
 // modernBertClassifier is a model that classifies texts or tokens, or finds answers.
-func modernBertClassifier(name string) head {
-	return head{class: "ModernBert" + name, make: func(c *config) *layers.Module {
-		pooling := c.text("classifier_pooling", "cls")
+func modernBertClassifier(name string) family.Head {
+	return family.Head{Class: "ModernBert" + name, Make: func(c *family.Config) *layers.Module {
+		pooling := c.Text("classifier_pooling", "cls")
 		if pooling != "cls" && pooling != "mean" {
-			c.unsupported("classifier_pooling " + pooling)
+			c.Unsupported("classifier_pooling " + pooling)
 		}
 		return layers.New(modernBertClass+name, map[string]any{"mean": pooling == "mean"}).
 			Add("model", modernBertModel(c)).
 			Add("head", modernBertPrediction(c)).
 			Add("drop", layers.Dropout(0)).
-			Add("classifier", layers.Linear(c.size("hidden_size", 768), c.labels()))
+			Add("classifier", layers.Linear(c.Size("hidden_size", 768), c.Labels()))
 	}}
 }
 
 // modernBertSequenceForward takes what the base model does: a text is its first token, or the mean of those that are no
 // padding.
 func modernBertSequenceForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	x, mask := field(t.ChildOf(m, "model", args...), "last_hidden_state"), optional(t, args, 1)
+	x, mask := family.Field(t.ChildOf(m, "model", args...), "last_hidden_state"), family.Optional(t, args, 1)
 	switch {
 	case !m.Bool("mean"):
 		x = t.Op("select.int", x, 1, 0)
@@ -82,7 +83,7 @@ func modernBertSequenceForward(t *layers.Trace, m *layers.Module, args ...any) a
 		x = t.Op("sum.dim_IntList", t.Op("mul.Tensor", x, t.Op("unsqueeze", mask, -1)), []int{1})
 		x = t.Op("div.Tensor", x, t.Op("sum.dim_IntList", mask, []int{1}, true))
 	}
-	return layers.Fields{{Name: "logits", Value: through("head", "drop", "classifier")(t, m, x)}}
+	return layers.Fields{{Name: "logits", Value: family.Through("head", "drop", "classifier")(t, m, x)}}
 }
 
 // The types of layers, which are also the names of their rotary embeddings.
@@ -91,19 +92,19 @@ const (
 	slidingAttention = "sliding_attention"
 )
 
-func modernBertModel(c *config) *layers.Module {
-	hidden, heads := c.size("hidden_size", 768), c.size("num_attention_heads", 12)
-	inner, eps := c.size("intermediate_size", 1152), layers.Eps(c.float("norm_eps", 1e-5))
-	positions, n := c.size("max_position_embeddings", 8192), c.size("num_hidden_layers", 22)
-	act, every := c.text("hidden_activation", "gelu"), c.size("global_attn_every_n_layers", 3)
-	slides := c.layerTypes(n, func(i int) bool { return i%every != 0 })
-	window := c.size("local_attention", 128)
-	c.heads(hidden, heads)
-	if c.err == nil && window < 2 {
-		c.fail("local_attention", "is %d, which has no neighbour", window)
+func modernBertModel(c *family.Config) *layers.Module {
+	hidden, heads := c.Size("hidden_size", 768), c.Size("num_attention_heads", 12)
+	inner, eps := c.Size("intermediate_size", 1152), layers.Eps(c.Float("norm_eps", 1e-5))
+	positions, n := c.Size("max_position_embeddings", 8192), c.Size("num_hidden_layers", 22)
+	act, every := c.Text("hidden_activation", "gelu"), c.Size("global_attn_every_n_layers", 3)
+	slides := layerTypes(c, n, func(i int) bool { return i%every != 0 })
+	window := c.Size("local_attention", 128)
+	c.Heads(hidden, heads)
+	if c.Err == nil && window < 2 {
+		c.Fail("local_attention", "is %d, which has no neighbour", window)
 	}
-	normBias := layers.Attr("bias", c.flag("norm_bias", false))
-	attnBias, mlpBias := layers.Attr("bias", c.flag("attention_bias", false)), layers.Attr("bias", c.flag("mlp_bias", false))
+	normBias := layers.Attr("bias", c.Flag("norm_bias", false))
+	attnBias, mlpBias := layers.Attr("bias", c.Flag("attention_bias", false)), layers.Attr("bias", c.Flag("mlp_bias", false))
 	norm := func() *layers.Module { return layers.LayerNorm(hidden, eps, normBias) }
 	layer := func(i int) *layers.Module {
 		kind := fullAttention
@@ -116,54 +117,54 @@ func modernBertModel(c *config) *layers.Module {
 		}
 		return layers.New(modernBertClass+"EncoderLayer", map[string]any{"attention_type": kind}).
 			Add("attn_norm", first).
-			Add("attn", layers.New(modernBertClass+"Attention", map[string]any{"head_dim": hidden / heads, "eager": c.eager()}).
+			Add("attn", layers.New(modernBertClass+"Attention", map[string]any{"head_dim": hidden / heads, "eager": c.Eager()}).
 				Add("Wqkv", layers.Linear(hidden, 3*hidden, attnBias)).
 				Add("Wo", layers.Linear(hidden, hidden, attnBias)).
 				Add("out_drop", layers.Identity())).
 			Add("mlp_norm", norm()).
 			Add("mlp", layers.New(modernBertClass+"MLP", nil).
 				Add("Wi", layers.Linear(hidden, 2*inner, mlpBias)).
-				Add("act", c.activation(act)).
+				Add("act", c.Activation(act)).
 				Add("drop", layers.Dropout(0)).
 				Add("Wo", layers.Linear(inner, hidden, mlpBias)))
 	}
-	m := layers.New(modernBertClass+"Model", map[string]any{"eager": c.eager(), "window": window / 2}).
+	m := layers.New(modernBertClass+"Model", map[string]any{"eager": c.Eager(), "window": window / 2}).
 		Add("embeddings", layers.New(modernBertClass+"Embeddings", nil).
-			Add("tok_embeddings", layers.Embedding(c.size("vocab_size", 50368), hidden)).
+			Add("tok_embeddings", layers.Embedding(c.Size("vocab_size", 50368), hidden)).
 			Add("norm", norm()).
 			Add("drop", layers.Dropout(0))).
-		Add("layers", c.repeat(n, layer)).
+		Add("layers", c.Repeat(n, layer)).
 		Add("final_norm", norm())
 	rotary := layers.New(modernBertClass+"RotaryEmbedding", nil)
 	for _, kind := range []string{fullAttention, slidingAttention} {
-		rotary.Add(kind, c.rotaryOf(kind, hidden/max(heads, 1), positions))
+		rotary.Add(kind, rotaryOf(c, kind, hidden/max(heads, 1), positions))
 	}
 	return m.Add("rotary_emb", rotary)
 }
 
 // rotaryOf is the rotary embedding of the layers of a type, whose parameters newer files have under its name.
-func (c *config) rotaryOf(kind string, headDim, positions int) *layers.Module {
+func rotaryOf(c *family.Config, kind string, headDim, positions int) *layers.Module {
 	theta, base := "global_rope_theta", json.Number("160000")
 	if kind == slidingAttention {
 		theta, base = "local_rope_theta", "10000"
 	}
-	own := &config{dict: c.dict, err: c.err, fields: map[string]any{
-		"model_type": c.fields["model_type"], "rope_scaling": c.fields["rope_scaling"], "rope_theta": base,
+	own := &family.Config{Dict: c.Dict, Err: c.Err, Fields: map[string]any{
+		"model_type": c.Fields["model_type"], "rope_scaling": c.Fields["rope_scaling"], "rope_theta": base,
 	}}
-	if v := c.fields[theta]; v != nil {
-		own.fields["rope_theta"] = v
+	if v := c.Fields[theta]; v != nil {
+		own.Fields["rope_theta"] = v
 	}
-	all := c.sub("rope_parameters")
-	own.fields["rope_parameters"] = all.fields[kind]
-	c.adopt(all)
-	m := own.rotary(modernBertClass+"LayerRotary", headDim, positions, rope{})
-	c.adopt(own)
+	all := c.Sub("rope_parameters")
+	own.Fields["rope_parameters"] = all.Fields[kind]
+	c.Adopt(all)
+	m := rotary(own, modernBertClass+"LayerRotary", headDim, positions, rope{})
+	c.Adopt(own)
 	return m
 }
 
 // modernBertModelForward takes input_ids, attention_mask and position_ids.
 func modernBertModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	ids, positions := tokenIDs(t, args), optional(t, args, 2)
+	ids, positions := family.TokenIDs(t, args), family.Optional(t, args, 2)
 	s := ids.Shape()
 	if positions == nil {
 		positions = countedPositions(t, s[1])
@@ -173,13 +174,13 @@ func modernBertModelForward(t *layers.Trace, m *layers.Module, args ...any) any 
 	for _, layer := range m.Child("layers").Children {
 		kind := layer.Module.Attrs["attention_type"].(string)
 		if masks[kind] == nil {
-			k := masking{
-				batch: s[0], queries: s[1], keys: s[1], padding: optional(t, args, 1), additive: m.Bool("eager"),
+			k := family.Masking{
+				Batch: s[0], Queries: s[1], Keys: s[1], Padding: family.Optional(t, args, 1), Additive: m.Bool("eager"),
 			}
 			if kind == slidingAttention {
-				k.window = m.Int("window")
+				k.Window = m.Int("window")
 			}
-			masks[kind], angles[kind] = k.create(t), t.ChildOf(m, "rotary_emb", positions, kind)
+			masks[kind], angles[kind] = k.Create(t), t.ChildOf(m, "rotary_emb", positions, kind)
 		}
 		x = t.Run(layer.Module, x, masks[kind], angles[kind]).(layers.Tensor)
 	}
@@ -198,7 +199,7 @@ func modernBertLayerForward(t *layers.Trace, m *layers.Module, args ...any) any 
 }
 
 func modernBertAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	x, mask := args[0].(layers.Tensor), optional(t, args, 1)
+	x, mask := args[0].(layers.Tensor), family.Optional(t, args, 1)
 	angles, _ := args[2].([]layers.Tensor)
 	s, size := x.Shape(), m.Int("head_dim")
 	qkv := t.Op("view", t.Child(m, "Wqkv", x), []int{s[0], s[1], 3, -1, size})
@@ -207,8 +208,8 @@ func modernBertAttentionForward(t *layers.Trace, m *layers.Module, args ...any) 
 		parts[i] = t.Op("transpose.int", t.Op("select.int", qkv, 2, i), 1, 2)
 	}
 	cos, sin := t.Op("unsqueeze", angles[0], 1), t.Op("unsqueeze", angles[1], 1)
-	q, k := rotate(t, parts[0], cos, sin), rotate(t, parts[1], cos, sin)
-	out := attention{eager: m.Bool("eager")}.run(t, m, q, k, parts[2], mask)
+	q, k := family.Rotate(t, parts[0], cos, sin), family.Rotate(t, parts[1], cos, sin)
+	out := family.Attention{Eager: m.Bool("eager")}.Run(t, m, q, k, parts[2], mask)
 	return t.Child(m, "out_drop", t.Child(m, "Wo", out))
 }
 

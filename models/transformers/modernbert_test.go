@@ -24,9 +24,9 @@ func TestModernBertBases(t *testing.T) {
 		}
 		for kind, base := range map[string]float64{fullAttention: c.full, slidingAttention: c.sliding} {
 			const size = 8
-			m := config.rotaryOf(kind, size, 64)
-			if config.err != nil {
-				t.Fatalf("%s: %v", c.config, config.err)
+			m := rotaryOf(config, kind, size, 64)
+			if config.Err != nil {
+				t.Fatalf("%s: %v", c.config, config.Err)
 			}
 			freq, err := tensor.Slice[float32](m.Params[0].Value)
 			if err != nil || len(freq) != size/2 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -26,14 +27,14 @@ type mixture struct {
 	// scores says how weights come from the router's logits.
 	scores scoring
 	// normalized says whether the weights of the chosen are made to sum up to one; nil is never.
-	normalized func(c *config) bool
+	normalized func(c *family.Config) bool
 	// dense says which layers have an MLP instead; nil is none. denseInner is its width, nil for the usual one.
-	dense      func(c *config) func(i int) bool
-	denseInner func(c *config) int
+	dense      func(c *family.Config) func(i int) bool
+	denseInner func(c *family.Config) int
 	// shared adds experts that every token goes through; nil is none.
-	shared func(d *decoder, c *config, m *layers.Module, s shape)
+	shared func(d *decoder, c *family.Config, m *layers.Module, s shape)
 	// more adds to the attributes of the router, and to its parameters.
-	more func(c *config, router *layers.Module, number int)
+	more func(c *family.Config, router *layers.Module, number int)
 	// turned is set where the weights of all experts lie in the tensors turned: [experts, in, out]; interleaved where gates and
 	// ups take turns there; biased where experts have biases.
 	turned, interleaved, biased bool
@@ -45,13 +46,13 @@ type mixture struct {
 	latentKey string
 	// outer returns the name of the block's parameter that is added to scores where experts are chosen, nil or "" for
 	// none.
-	outer func(c *config) string
+	outer func(c *family.Config) string
 	// weighed is set where tokens are multiplied with weights before the experts.
 	weighed bool
 }
 
 // mixtures are the families with experts.
-var mixtures = []*family{
+var mixtures = []*family.Family{
 	mixtral, minimaxM2, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, dots1, flexOlmo, graniteMoeShared, solarOpen, exaoneMoe, hunyuanMoe, glm4MoeLite, phiMoe, ernieMoe, deepseekV2, deepseekV3, llama4,
 }
 
@@ -79,7 +80,7 @@ const correctionKey = "e_score_correction_bias"
 const maxExperts = 1 << 14
 
 // of returns the family of decoders with a mixture.
-func (x mixture) of(d decoder) *family {
+func (x mixture) of(d decoder) *family.Family {
 	d.feed = x.feed
 	f := d.family()
 	x.join(f, d.class)
@@ -87,12 +88,12 @@ func (x mixture) of(d decoder) *family {
 }
 
 // join adds the classes of a mixture to a family.
-func (x mixture) join(f *family, class string) {
-	f.classes[class+x.block] = layers.Unary(mixtureForward)
-	f.classes[class+x.router] = layers.Class{Forward: routerForward}
-	f.classes[class+x.experts] = layers.Class{Forward: expertsForward}
+func (x mixture) join(f *family.Family, class string) {
+	f.Classes[class+x.block] = layers.Unary(mixtureForward)
+	f.Classes[class+x.router] = layers.Class{Forward: routerForward}
+	f.Classes[class+x.experts] = layers.Class{Forward: expertsForward}
 	for _, name := range []string{"Statics", "Expert", "ExpertWeight"} { // which only hold weights
-		f.classes[class+name] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
+		f.Classes[class+name] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
 			t.Fail("%s is computed with others of its kind", m.Class)
 			return nil
 		}}
@@ -100,19 +101,19 @@ func (x mixture) join(f *family, class string) {
 }
 
 // feed is the mixture of layer i, or its MLP.
-func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
+func (x mixture) feed(d *decoder, c *family.Config, i int, s shape) *layers.Module {
 	if x.dense != nil && x.dense(c)(i) {
 		if x.denseInner != nil {
 			s.inner = x.denseInner(c)
 		}
 		return d.mlp(c, s.hidden, s.inner)
 	}
-	number, chosen, inner := c.sizeOf(x.numberKey, x.number, i), c.sizeOf(x.chosenKey, x.chosen, i), s.inner
+	number, chosen, inner := sizeOf(c, x.numberKey, x.number, i), sizeOf(c, x.chosenKey, x.chosen, i), s.inner
 	if x.innerKey != "" {
-		inner = c.size(x.innerKey, x.inner)
+		inner = c.Size(x.innerKey, x.inner)
 	}
 	if number > maxExperts || chosen > number {
-		c.fail(x.numberKey, "is %d, of which %d are chosen", number, chosen)
+		c.Fail(x.numberKey, "is %d, of which %d are chosen", number, chosen)
 		number, chosen = 1, 1
 	}
 	m := layers.New(d.class+x.block, map[string]any{"router": x.gate, "correction": ""})
@@ -125,7 +126,7 @@ func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 	}
 	in := s.hidden
 	if x.latentKey != "" {
-		if in = c.number(x.latentKey, 0); in > 0 {
+		if in = c.Number(x.latentKey, 0); in > 0 {
 			bias := biased(c, d.mlpBias)
 			m.Add("fc1_latent_proj", layers.Linear(s.hidden, in, bias)).Add("fc2_latent_proj", layers.Linear(in, s.hidden, bias))
 		} else {
@@ -147,38 +148,38 @@ func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 }
 
 // list is the experts as the checkpoint has them.
-func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.Module {
+func (x mixture) list(d *decoder, c *family.Config, number, hidden, inner int) *layers.Module {
 	m := layers.New(d.class+x.experts, map[string]any{
 		"number": number, "inner": inner, "turned": x.turned, "interleaved": x.interleaved, "biased": x.biased, "weighed": x.weighed,
 		"act": "clamped", "alpha": 0.0, "limit": 0.0, "plain": x.plain,
 	})
-	switch act := c.text(d.actKey, d.act); {
+	switch act := c.Text(d.actKey, d.act); {
 	case x.clamped:
-		m.Attrs["alpha"], m.Attrs["limit"] = c.float("swiglu_alpha", 1.702), c.float("swiglu_limit", 7)
+		m.Attrs["alpha"], m.Attrs["limit"] = c.Float("swiglu_alpha", 1.702), c.Float("swiglu_limit", 7)
 	case x.plain && act == "relu2":
 		m.Attrs["act"] = "relu" // of the same product as what it is multiplied with
 	case x.plain:
-		c.unsupported("experts without gates with the activation " + act)
+		c.Unsupported("experts without gates with the activation " + act)
 	default:
-		m.Attrs["act"] = c.gate(act)
+		m.Attrs["act"] = gate(c, act)
 	}
-	if x.turned = x.turned || c.turnedExperts(number, hidden, inner); x.turned {
+	if x.turned = x.turned || turnedExperts(c, number, hidden, inner); x.turned {
 		m.Attrs["turned"] = true
 	}
-	blocks := x.turned && c.holds("experts.gate_up_proj"+blocksSuffix) && !c.whole
+	blocks := x.turned && c.Holds("experts.gate_up_proj"+blocksSuffix) && !c.Whole
 	switch {
 	case blocks:
 		m.Attrs["turned"], m.Attrs["suffix"] = false, blocksSuffix
 		m.Param("gate_up_proj"+blocksSuffix, number, 2*inner, hidden).Param("down_proj"+blocksSuffix, number, hidden, inner)
 	case x.turned:
 		m.Param("gate_up_proj", number, hidden, 2*inner).Param("down_proj", number, inner, hidden)
-	case c.holds("experts.gate_proj") && !c.whole:
+	case c.Holds("experts.gate_proj") && !c.Whole:
 		m.Attrs["apart"] = true
 		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
 			Param("down_proj", number, hidden, inner)
-	case x.plain && !c.separate():
+	case x.plain && !separate(c):
 		return m.Param("up_proj", number, inner, hidden).Param("down_proj", number, hidden, inner)
-	case !c.separate():
+	case !separate(c):
 		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
 	}
 	if x.turned {
@@ -187,8 +188,8 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 		}
 		return m
 	}
-	if number > len(c.dict) {
-		c.fail(x.numberKey, "is %d, and the checkpoint has %d weights in all", number, len(c.dict))
+	if number > len(c.Dict) {
+		c.Fail(x.numberKey, "is %d, and the checkpoint has %d weights in all", number, len(c.Dict))
 		return m
 	}
 	weight := func(rows, columns int) *layers.Module {
@@ -205,22 +206,22 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 }
 
 // turnedExperts reports whether the checkpoint has the tensors of all experts turned, as those of Qwen3-VL are.
-func (c *config) turnedExperts(number, hidden, inner int) bool {
+func turnedExperts(c *family.Config, number, hidden, inner int) bool {
 	if hidden == 2*inner { // which no shape tells
-		return strings.HasPrefix(c.part, "qwen3_vl_moe")
+		return strings.HasPrefix(c.Part, "qwen3_vl_moe")
 	}
-	return slices.ContainsFunc(c.dict, func(e layers.Entry) bool {
+	return slices.ContainsFunc(c.Dict, func(e layers.Entry) bool {
 		return strings.HasSuffix(e.Name, ".experts.gate_up_proj") && e.Shape.Equal(tensor.Shape{number, hidden, 2 * inner})
 	})
 }
 
 // separate reports whether the checkpoint has experts one by one.
-func (c *config) separate() bool {
-	return slices.ContainsFunc(c.dict, func(e layers.Entry) bool { return strings.Contains(e.Name, ".experts.0.") })
+func separate(c *family.Config) bool {
+	return slices.ContainsFunc(c.Dict, func(e layers.Entry) bool { return strings.Contains(e.Name, ".experts.0.") })
 }
 
 // gate returns what the activation of a gate is called in "optimem::experts".
-func (c *config) gate(act string) string {
+func gate(c *family.Config, act string) string {
 	switch act {
 	case "silu", "swish":
 		return "silu"
@@ -229,7 +230,7 @@ func (c *config) gate(act string) string {
 	case "gelu_new", "gelu_pytorch_tanh":
 		return "gelu_tanh"
 	}
-	c.unsupported("experts with the activation " + act)
+	c.Unsupported("experts with the activation " + act)
 	return "silu"
 }
 

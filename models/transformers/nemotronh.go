@@ -4,17 +4,18 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // nemotronH is the decoder of transformers/models/nemotron_h/modeling_nemotron_h.py: each layer has one norm and one of
 // a mixer of Mamba 2, an attention without positions, an MLP, and experts without gates.
-var nemotronH = func() *family {
+var nemotronH = func() *family.Family {
 	x := mixture{
 		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 8, chosen: 2, inner: 7688, numberKey: expertsKey,
 		chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true), plain: true,
 		latentKey: "moe_latent_size", more: correctedGroups(1, 1, 1),
-		shared: func(d *decoder, c *config, m *layers.Module, s shape) {
-			m.Add("shared_experts", d.mlp(c, s.hidden, c.size("moe_shared_expert_intermediate_size", 7688)))
+		shared: func(d *decoder, c *family.Config, m *layers.Module, s shape) {
+			m.Add("shared_experts", d.mlp(c, s.hidden, c.Size("moe_shared_expert_intermediate_size", 7688)))
 		},
 	}
 	d := decoder{
@@ -25,9 +26,9 @@ var nemotronH = func() *family {
 			embed: "embeddings", norm: "norm_f", attention: "mixer", before: [2]string{"norm"},
 		},
 		renames: []string{"backbone.", "model."}, ignored: []string{`^mtp`},
-		depth: func(c *config) int { return len(c.nemotronKinds()) },
-		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
-			switch c.nemotronKinds()[i] {
+		depth: func(c *family.Config) int { return len(nemotronKinds(c)) },
+		mixer: func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
+			switch nemotronKinds(c)[i] {
 			case fullAttention:
 				return "", nil
 			case "mlp":
@@ -35,12 +36,12 @@ var nemotronH = func() *family {
 			case "moe":
 				return "mixer", alone(x.feed(d, c, i, s))
 			}
-			bias := c.flag("use_bias", false)
+			bias := c.Flag("use_bias", false)
 			return "mixer", d.duality(c, s.hidden, dual{
-				heads: c.size("mamba_num_heads", 128), size: c.size("mamba_head_dim", 64), groups: c.size("mamba_n_groups|n_groups", 8),
-				inner: c.size("mamba_num_heads", 128) * c.size("mamba_head_dim", 64), state: c.size("ssm_state_size", 128),
-				taps: c.size("mamba_d_conv|conv_kernel", 4), bias: bias, outBias: bias, convBias: c.flag("mamba_conv_bias|use_conv_bias", true),
-				norm: "gated", least: c.float("mamba_dt_min|time_step_min", 0.001), most: math.Inf(1), act: c.text("mamba_hidden_act", silu),
+				heads: c.Size("mamba_num_heads", 128), size: c.Size("mamba_head_dim", 64), groups: c.Size("mamba_n_groups|n_groups", 8),
+				inner: c.Size("mamba_num_heads", 128) * c.Size("mamba_head_dim", 64), state: c.Size("ssm_state_size", 128),
+				taps: c.Size("mamba_d_conv|conv_kernel", 4), bias: bias, outBias: bias, convBias: c.Flag("mamba_conv_bias|use_conv_bias", true),
+				norm: "gated", least: c.Float("mamba_dt_min|time_step_min", 0.001), most: math.Inf(1), act: c.Text("mamba_hidden_act", silu),
 			})
 		},
 	}
@@ -56,8 +57,8 @@ func alone(m *layers.Module) *layers.Module {
 }
 
 // nemotronKinds are the kinds of the layers.
-func (c *config) nemotronKinds() []string {
-	key, v := c.value("layers_block_type|layer_types|hybrid_override_pattern")
+func nemotronKinds(c *family.Config) []string {
+	key, v := c.Value("layers_block_type|layer_types|hybrid_override_pattern")
 	known := map[string]string{
 		"M": "linear_attention", "E": "moe", "*": fullAttention, "-": "mlp", "mamba": "linear_attention", "attention": fullAttention,
 		"linear_attention": "linear_attention", fullAttention: fullAttention, "moe": "moe", "mlp": "mlp",
@@ -78,13 +79,13 @@ func (c *config) nemotronKinds() []string {
 		text, isText := v.(string)
 		kind, ok := known[text]
 		if !isText || !ok {
-			c.fail(key, "has %s", short(v))
+			c.Fail(key, "has %s", family.Short(v))
 			return nil
 		}
 		kinds = append(kinds, kind)
 	}
 	if len(kinds) == 0 {
-		c.fail(key, "is %s", short(v))
+		c.Fail(key, "is %s", family.Short(v))
 	}
 	return kinds
 }

@@ -2,16 +2,17 @@ package transformers
 
 import (
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 	"github.com/optimem/optimem/tensor"
 )
 
 const optClass = "transformers.models.opt.modeling_opt.OPT"
 
 // opt is transformers/models/opt/modeling_opt.py.
-var opt = &family{
-	model: "opt", prefix: "model", encodes: "OPTModel", positions: 2048,
-	ignored: []string{`decoder\.version$`},
-	classes: layers.Classes{
+var opt = &family.Family{
+	Model: "opt", Prefix: "model", Encodes: "OPTModel", Positions: 2048,
+	Ignored: []string{`decoder\.version$`},
+	Classes: layers.Classes{
 		optClass + "LearnedPositionalEmbedding": layers.Unary(optPositionsForward),
 		optClass + "Attention":                  {Forward: optAttentionForward},
 		optClass + "DecoderLayer":               {Forward: optLayerForward},
@@ -19,34 +20,34 @@ var opt = &family{
 		optClass + "Model": {Forward: func(t *layers.Trace, m *layers.Module, args ...any) any {
 			return t.ChildOf(m, "decoder", args...)
 		}},
-		optClass + "ForCausalLM":               headed("model", nextToken),
-		optClass + "ForSequenceClassification": lastToken("model"),
-		optClass + "ForQuestionAnswering":      headed("model", spansOf("qa_outputs")),
+		optClass + "ForCausalLM":               family.Headed("model", family.NextToken),
+		optClass + "ForSequenceClassification": family.LastToken("model"),
+		optClass + "ForQuestionAnswering":      family.Headed("model", family.SpansOf("qa_outputs")),
 	},
-	heads: []head{
-		{class: "OPTModel", make: func(c *config) *layers.Module {
+	Heads: []family.Head{
+		{Class: "OPTModel", Make: func(c *family.Config) *layers.Module {
 			m, _ := optModel(c)
 			return m
 		}},
-		generating(optContext, optHead("ForCausalLM", func(c *config, m *layers.Module, words int) {
-			m.Add("lm_head", layers.Linear(words, c.size("vocab_size", 50272), layers.NoBias))
+		family.Generating(optContext, optHead("ForCausalLM", func(c *family.Config, m *layers.Module, words int) {
+			m.Add("lm_head", layers.Linear(words, c.Size("vocab_size", 50272), layers.NoBias))
 		})),
-		optHead("ForSequenceClassification", func(c *config, m *layers.Module, words int) {
-			m.Attrs = map[string]any{"pad_token_id": c.number("pad_token_id", 1)}
-			m.Add("score", layers.Linear(words, c.labels(), layers.NoBias))
+		optHead("ForSequenceClassification", func(c *family.Config, m *layers.Module, words int) {
+			m.Attrs = map[string]any{"pad_token_id": c.Number("pad_token_id", 1)}
+			m.Add("score", layers.Linear(words, c.Labels(), layers.NoBias))
 		}),
-		optHead("ForQuestionAnswering", func(_ *config, m *layers.Module, words int) {
+		optHead("ForQuestionAnswering", func(_ *family.Config, m *layers.Module, words int) {
 			m.Add("qa_outputs", layers.Linear(words, 2))
 		}),
 	},
-	inputs: tokenInputs("attention_mask", "position_ids"),
-	tied:   [][2]string{{"lm_head.weight", "model.decoder.embed_tokens.weight"}},
-	ties:   true,
+	Inputs: family.TokenInputs("attention_mask", "position_ids"),
+	Tied:   [][2]string{{"lm_head.weight", "model.decoder.embed_tokens.weight"}},
+	Ties:   true,
 }
 
 // optHead returns a model with a head that add puts on it.
-func optHead(name string, add func(c *config, m *layers.Module, words int)) head {
-	return head{class: "OPT" + name, make: func(c *config) *layers.Module {
+func optHead(name string, add func(c *family.Config, m *layers.Module, words int)) family.Head {
+	return family.Head{Class: "OPT" + name, Make: func(c *family.Config) *layers.Module {
 		model, words := optModel(c)
 		m := layers.New(optClass+name, nil).Add("model", model)
 		add(c, m, words)
@@ -55,47 +56,47 @@ func optHead(name string, add func(c *config, m *layers.Module, words int)) head
 }
 
 // optModel returns the base model and the size of what it gives.
-func optModel(c *config) (m *layers.Module, words int) {
-	hidden, heads, inner := c.size("hidden_size", 768), c.size("num_attention_heads", 12), c.size("ffn_dim", 3072)
-	words = c.size("word_embed_proj_dim", hidden)
-	c.heads(hidden, heads)
-	first := c.flag("do_layer_norm_before", true)
-	act := c.text("activation_function", "relu")
+func optModel(c *family.Config) (m *layers.Module, words int) {
+	hidden, heads, inner := c.Size("hidden_size", 768), c.Size("num_attention_heads", 12), c.Size("ffn_dim", 3072)
+	words = c.Size("word_embed_proj_dim", hidden)
+	c.Heads(hidden, heads)
+	first := c.Flag("do_layer_norm_before", true)
+	act := c.Text("activation_function", "relu")
 	var bias []layers.Option
-	if !c.flag("enable_bias", true) {
+	if !c.Flag("enable_bias", true) {
 		bias = append(bias, layers.NoBias)
 	}
-	affine := layers.Attr("elementwise_affine", c.flag("layer_norm_elementwise_affine", true))
+	affine := layers.Attr("elementwise_affine", c.Flag("layer_norm_elementwise_affine", true))
 	layer := func(int) *layers.Module {
 		return layers.New(optClass+"DecoderLayer", map[string]any{"do_layer_norm_before": first}).
-			Add("self_attn", layers.New(optClass+"Attention", map[string]any{"head_dim": hidden / heads, "eager": c.eager()}).
+			Add("self_attn", layers.New(optClass+"Attention", map[string]any{"head_dim": hidden / heads, "eager": c.Eager()}).
 				Add("k_proj", layers.Linear(hidden, hidden, bias...)).
 				Add("v_proj", layers.Linear(hidden, hidden, bias...)).
 				Add("q_proj", layers.Linear(hidden, hidden, bias...)).
 				Add("out_proj", layers.Linear(hidden, hidden, bias...))).
-			Add("activation_fn", c.activation(act)).
+			Add("activation_fn", c.Activation(act)).
 			Add("self_attn_layer_norm", layers.LayerNorm(hidden, affine)).
 			Add("fc1", layers.Linear(hidden, inner, bias...)).
 			Add("fc2", layers.Linear(inner, hidden, bias...)).
 			Add("final_layer_norm", layers.LayerNorm(hidden, affine))
 	}
-	decoder := layers.New(optClass+"Decoder", map[string]any{"eager": c.eager()}).
-		Add("embed_tokens", layers.Embedding(c.size("vocab_size", 50272), words)).
+	decoder := layers.New(optClass+"Decoder", map[string]any{"eager": c.Eager()}).
+		Add("embed_tokens", layers.Embedding(c.Size("vocab_size", 50272), words)).
 		Add("embed_positions", layers.New(optClass+"LearnedPositionalEmbedding", nil).
 			Param("weight", optContext(c)+optOffset, hidden))
 	if words != hidden {
 		decoder.Add("project_out", layers.Linear(hidden, words, layers.NoBias)).
 			Add("project_in", layers.Linear(words, hidden, layers.NoBias))
 	}
-	if first && !c.flag("_remove_final_layer_norm", false) {
+	if first && !c.Flag("_remove_final_layer_norm", false) {
 		decoder.Add("final_layer_norm", layers.LayerNorm(hidden, affine))
 	}
-	decoder.Add("layers", c.repeat(c.size("num_hidden_layers", 12), layer))
+	decoder.Add("layers", c.Repeat(c.Size("num_hidden_layers", 12), layer))
 	return layers.New(optClass+"Model", nil).Add("decoder", decoder), words
 }
 
 // optContext is how many positions a sequence may have.
-func optContext(c *config) int { return c.size("max_position_embeddings", 2048) }
+func optContext(c *family.Config) int { return c.Size("max_position_embeddings", 2048) }
 
 // optOffset is how many rows of the positions' embeddings come before the first position.
 const optOffset = 2
@@ -106,7 +107,7 @@ func optPositionsForward(t *layers.Trace, m *layers.Module, positions layers.Ten
 
 // optDecoderForward takes input_ids, attention_mask and position_ids.
 func optDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	ids, padding, positions := tokenIDs(t, args), optional(t, args, 1), optional(t, args, 2)
+	ids, padding, positions := family.TokenIDs(t, args), family.Optional(t, args, 1), family.Optional(t, args, 2)
 	s := ids.Shape()
 	x := t.Child(m, "embed_tokens", ids)
 	if positions == nil {
@@ -119,9 +120,9 @@ func optDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	}
 	var mask layers.Tensor
 	if _, steps := t.Steps(); !steps {
-		mask = masking{
-			batch: s[0], queries: s[1], keys: s[1], causal: true, padding: padding, additive: m.Bool("eager"),
-		}.create(t)
+		mask = family.Masking{
+			Batch: s[0], Queries: s[1], Keys: s[1], Causal: true, Padding: padding, Additive: m.Bool("eager"),
+		}.Create(t)
 	}
 	at := t.Child(m, "embed_positions", positions)
 	if m.Has("project_in") {
@@ -140,7 +141,7 @@ func optDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 }
 
 func optLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	x, mask := args[0].(layers.Tensor), optional(t, args, 1)
+	x, mask := args[0].(layers.Tensor), family.Optional(t, args, 1)
 	first := m.Bool("do_layer_norm_before")
 	norm := func(name string, x layers.Tensor, here bool) layers.Tensor {
 		if !here {
@@ -163,8 +164,8 @@ func optAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	heads := func(x layers.Tensor) layers.Tensor {
 		return t.Op("transpose.int", t.Op("view", x, []int{batch, -1, x.Shape()[2] / size, size}), 1, 2)
 	}
-	q := heads(t.Op("mul.Tensor", t.Child(m, "q_proj", x), inverseSqrt(size)))
+	q := heads(t.Op("mul.Tensor", t.Child(m, "q_proj", x), family.InverseSqrt(size)))
 	k, v := t.Child(m, "k_proj", x), t.Child(m, "v_proj", x)
-	out := attention{scaling: 1, eager: m.Bool("eager")}.run(t, m, q, heads(k), heads(v), optional(t, args, 1))
+	out := family.Attention{Scaling: 1, Eager: m.Bool("eager")}.Run(t, m, q, heads(k), heads(v), family.Optional(t, args, 1))
 	return t.Child(m, "out_proj", out)
 }

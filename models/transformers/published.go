@@ -57,12 +57,12 @@ func New(name string) (*layers.Architecture, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.whole = true
+	c.Whole = true
 	f, h, err := choose(c, "")
 	if err != nil {
 		return nil, err
 	}
-	a, err := f.architecture(h, c)
+	a, err := architecture(f, h, c)
 	if err != nil {
 		return nil, err
 	}
@@ -71,14 +71,14 @@ func New(name string) (*layers.Architecture, error) {
 	for _, e := range a.Root.StateDict() {
 		wanted[e.Name] = true
 	}
-	if c.flag("tie_word_embeddings", f.ties) || f.alwaysTied {
-		for _, pair := range f.tied {
+	if c.Flag("tie_word_embeddings", f.Ties) || f.AlwaysTied {
+		for _, pair := range f.Tied {
 			if wanted[pair[0]] && wanted[pair[1]] {
 				a.Weights[pair[0]] = pair[1]
 			}
 		}
 	}
-	return a, c.err
+	return a, c.Err
 }
 
 // Bound returns a model of a well-known size for the weights of a state dict, in which the base model's prefix and tied

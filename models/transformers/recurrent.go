@@ -5,17 +5,18 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // kinds returns the entry that says of what kind each layer is, nil where the configuration does not.
-func (c *config) kinds(key string, layers int) []string {
-	key, v := c.value(key)
+func kinds(c *family.Config, key string, layers int) []string {
+	key, v := c.Value(key)
 	if v == nil {
 		return nil
 	}
 	list, isList := v.([]any)
 	if !isList || len(list) != layers {
-		c.fail(key, "is %s, not a list for %d layers", short(v), layers)
+		c.Fail(key, "is %s, not a list for %d layers", family.Short(v), layers)
 		return nil
 	}
 	names := make([]string, len(list))
@@ -26,9 +27,9 @@ func (c *config) kinds(key string, layers int) []string {
 }
 
 // causalConv is a convolution along the tokens, of each channel by itself: a Conv1d in Python.
-func (d *decoder) causalConv(c *config, channels, taps int, bias bool) *layers.Module {
+func (d *decoder) causalConv(c *family.Config, channels, taps int, bias bool) *layers.Module {
 	if taps < 2 {
-		c.fail("", "a convolution of %d taps", taps)
+		c.Fail("", "a convolution of %d taps", taps)
 		taps = 2
 	}
 	m := layers.New(d.class+"CausalConv", nil).Param("weight", channels, 1, taps)
@@ -63,22 +64,22 @@ func parts(t *layers.Trace, x layers.Tensor, sizes ...int) []layers.Tensor {
 }
 
 // selective is the mixer of Mamba 1: transformers/models/mamba/modeling_mamba.py.
-func (d *decoder) selective(c *config, hidden int) *layers.Module {
-	inner, state := int(c.float("mamba_expand|expand", 2)*float64(hidden)), c.size("mamba_d_state|state_size", 16)
+func (d *decoder) selective(c *family.Config, hidden int) *layers.Module {
+	inner, state := int(c.Float("mamba_expand|expand", 2)*float64(hidden)), c.Size("mamba_d_state|state_size", 16)
 	rank := (hidden + 15) / 16
 	const rankKey = "mamba_dt_rank|time_step_rank"
-	if _, v := c.value(rankKey); v != "auto" {
-		rank = c.size(rankKey, rank)
+	if _, v := c.Value(rankKey); v != "auto" {
+		rank = c.Size(rankKey, rank)
 	}
-	if inner < 1 || inner > maxSize {
-		c.fail("expand", "makes %d of %d", inner, hidden)
+	if inner < 1 || inner > family.MaxSize {
+		c.Fail("expand", "makes %d of %d", inner, hidden)
 		inner = 1
 	}
-	bias := layers.Attr("bias", c.flag("mamba_proj_bias|use_bias", false))
+	bias := layers.Attr("bias", c.Flag("mamba_proj_bias|use_bias", false))
 	return layers.New(d.class+"Mixer", map[string]any{"inner": inner, "state": state, "rank": rank, "normed": 0.0}).
-		Param(c.ratesName(), inner, state).Param("D", inner).
-		Add("conv1d", d.causalConv(c, inner, c.size("mamba_d_conv|conv_kernel", 4), c.flag("mamba_conv_bias|use_conv_bias", true))).
-		Add("act", c.activation(c.text(d.actKey, d.act))).
+		Param(ratesName(c), inner, state).Param("D", inner).
+		Add("conv1d", d.causalConv(c, inner, c.Size("mamba_d_conv|conv_kernel", 4), c.Flag("mamba_conv_bias|use_conv_bias", true))).
+		Add("act", c.Activation(c.Text(d.actKey, d.act))).
 		Add("in_proj", layers.Linear(hidden, 2*inner, bias)).
 		Add("x_proj", layers.Linear(inner, rank+2*state, layers.NoBias)).
 		Add("dt_proj", layers.Linear(rank, inner)).
@@ -119,8 +120,8 @@ func unweighted(t *layers.Trace, x layers.Tensor, eps float64) layers.Tensor {
 const ratesKey = "ssm_a"
 
 // ratesName is the name of what rates are made of.
-func (c *config) ratesName() string {
-	if !c.whole && c.holds(ratesKey) {
+func ratesName(c *family.Config) string {
+	if !c.Whole && c.Holds(ratesKey) {
 		return ratesKey
 	}
 	return "A_log"
@@ -147,22 +148,22 @@ type dual struct {
 }
 
 // duality is the mixer of Mamba 2: transformers/models/mamba2/modeling_mamba2.py.
-func (d *decoder) duality(c *config, hidden int, x dual) *layers.Module {
+func (d *decoder) duality(c *family.Config, hidden int, x dual) *layers.Module {
 	if x.heads*x.size != x.inner || x.heads%x.groups != 0 {
-		c.fail("", "%d heads of %d in %d groups for %d elements", x.heads, x.size, x.groups, x.inner)
+		c.Fail("", "%d heads of %d in %d groups for %d elements", x.heads, x.size, x.groups, x.inner)
 		x = dual{inner: 1, heads: 1, size: 1, groups: 1, state: 1, taps: 2}
 	}
 	if x.act == "" {
-		x.act = c.text(d.actKey, d.act)
+		x.act = c.Text(d.actKey, d.act)
 	}
 	channels := x.inner + 2*x.groups*x.state
 	m := layers.New(d.class+"Mixer", map[string]any{
 		"inner": x.inner, "heads": x.heads, "size": x.size, "groups": x.groups, "state": x.state, "norm": x.norm,
 		"least": x.least, "most": x.most, "in_factor": 1.0,
 	}).
-		Param(c.ratesName(), x.heads).Param("D", x.heads).Param("dt_bias", x.heads).
+		Param(ratesName(c), x.heads).Param("D", x.heads).Param("dt_bias", x.heads).
 		Add("conv1d", d.causalConv(c, channels, x.taps, x.convBias)).
-		Add("act", c.activation(x.act)).
+		Add("act", c.Activation(x.act)).
 		Add("in_proj", layers.Linear(hidden, x.inner+channels+x.heads, layers.Attr("bias", x.bias))).
 		Add("out_proj", layers.Linear(x.inner, hidden, layers.Attr("bias", x.outBias)))
 	if x.norm != "" {
@@ -221,10 +222,10 @@ func groupNormForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers
 
 // stepLimits reads time_step_limit: two numbers, of which the second may be no bound, in the words of any version of
 // transformers.
-func (c *config) stepLimits() (least, most float64) {
+func stepLimits(c *family.Config) (least, most float64) {
 	most = math.Inf(1)
-	c.looked("time_step_limit")
-	list, _ := c.fields["time_step_limit"].([]any)
+	c.Looked("time_step_limit")
+	list, _ := c.Fields["time_step_limit"].([]any)
 	for i, v := range list {
 		n, isNumber := v.(json.Number)
 		x, err := n.Float64()
@@ -232,7 +233,7 @@ func (c *config) stepLimits() (least, most float64) {
 			if named, _ := v.(map[string]any); i == 1 && (named["__float__"] == "Infinity" || math.IsInf(x, 1)) {
 				continue
 			}
-			c.fail("time_step_limit", "is %s", short(c.fields["time_step_limit"]))
+			c.Fail("time_step_limit", "is %s", family.Short(c.Fields["time_step_limit"]))
 			return 0, most
 		}
 		if i == 0 {
@@ -245,17 +246,17 @@ func (c *config) stepLimits() (least, most float64) {
 }
 
 // recurrentFamily is the family of a decoder with mixers of a kind.
-func recurrentFamily(d decoder, forward func(t *layers.Trace, m *layers.Module, args ...any) any) *family {
+func recurrentFamily(d decoder, forward func(t *layers.Trace, m *layers.Module, args ...any) any) *family.Family {
 	d.noTexts, d.noTokens = true, true
 	return withMixer(d.family(), d.class, forward)
 }
 
 // withMixer adds the classes of mixers to a family.
-func withMixer(f *family, class string, forward func(t *layers.Trace, m *layers.Module, args ...any) any) *family {
-	f.classes[class+"Mixer"] = layers.Class{Forward: forward}
-	f.classes[class+"CausalConv"] = layers.Unary(causalConvForward)
-	f.classes[class+"GroupNorm"] = layers.Unary(groupNormForward)
-	f.classes[class+"BothLayer"] = layers.Class{Forward: bothLayerForward}
-	f.classes[class+"ScaledMLP"] = layers.Unary(scaledMLPForward)
+func withMixer(f *family.Family, class string, forward func(t *layers.Trace, m *layers.Module, args ...any) any) *family.Family {
+	f.Classes[class+"Mixer"] = layers.Class{Forward: forward}
+	f.Classes[class+"CausalConv"] = layers.Unary(causalConvForward)
+	f.Classes[class+"GroupNorm"] = layers.Unary(groupNormForward)
+	f.Classes[class+"BothLayer"] = layers.Class{Forward: bothLayerForward}
+	f.Classes[class+"ScaledMLP"] = layers.Unary(scaledMLPForward)
 	return f
 }

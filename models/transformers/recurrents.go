@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 	"github.com/optimem/optimem/tensor"
 )
 
 // recurrents are the families whose layers, or some of them, keep a state of a fixed size beside keys and values or in
 // place of them.
-var recurrents = []*family{
+var recurrents = []*family.Family{
 	mamba, falconMamba, mamba2, lfm2, falconH1, graniteHybrid, bamba, qwen3Next, qwen35, qwen35Moe,
 	lfm2Moe, jamba, nemotronH, minimax, kimiLinear,
 }
@@ -26,7 +27,7 @@ var (
 		model: "mamba", class: module("mamba", "Mamba"), name: "Mamba", vocabulary: 50280, hidden: 768, inner: 1, layers: 32, heads: 1,
 		positions: noContext, eps: 1e-5, epsKey: "layer_norm_epsilon", act: silu, actKey: hiddenAct, pad: 0, ties: true,
 		names: backboneNames, renames: []string{"embedding.weight", "embeddings.weight"}, still: true, bare: true,
-		mixer: func(d *decoder, c *config, _ int, s shape) (string, *layers.Module) {
+		mixer: func(d *decoder, c *family.Config, _ int, s shape) (string, *layers.Module) {
 			return "mixer", d.selective(c, s.hidden)
 		},
 	}, selectiveForward)
@@ -35,9 +36,9 @@ var (
 		model: "falcon_mamba", class: module("falcon_mamba", "FalconMamba"), name: "FalconMamba", vocabulary: 50280, hidden: 768, inner: 1,
 		layers: 32, heads: 1, positions: noContext, eps: 1e-5, epsKey: "layer_norm_epsilon", act: silu, actKey: hiddenAct, pad: 0, ties: true,
 		names: backboneNames, still: true, bare: true,
-		mixer: func(d *decoder, c *config, _ int, s shape) (string, *layers.Module) {
+		mixer: func(d *decoder, c *family.Config, _ int, s shape) (string, *layers.Module) {
 			m := d.selective(c, s.hidden)
-			m.Attrs["normed"] = c.float("mixer_rms_eps", 1e-6)
+			m.Attrs["normed"] = c.Float("mixer_rms_eps", 1e-6)
 			return "mixer", m
 		},
 	}, selectiveForward)
@@ -46,14 +47,14 @@ var (
 		model: "mamba2", class: module("mamba2", "Mamba2"), name: "Mamba2", vocabulary: 32768, hidden: 4096, inner: 1, layers: 64, heads: 1,
 		positions: noContext, eps: 1e-5, epsKey: "layer_norm_epsilon", act: silu, actKey: hiddenAct, pad: 1,
 		names: backboneNames, renames: []string{"embedding.weight", "embeddings.weight"}, still: true, bare: true,
-		mixer: func(d *decoder, c *config, _ int, s shape) (string, *layers.Module) {
-			bias := c.flag("use_bias", false)
+		mixer: func(d *decoder, c *family.Config, _ int, s shape) (string, *layers.Module) {
+			bias := c.Flag("use_bias", false)
 			x := dual{
-				inner: int(c.float("expand", 2) * float64(s.hidden)), heads: c.size("num_heads", 128), size: c.size("head_dim", 64),
-				groups: c.size("n_groups", 8), state: c.size("state_size", 128), taps: c.size("conv_kernel", 4), bias: bias, outBias: bias,
-				convBias: c.flag("use_conv_bias", true), norm: "gated",
+				inner: int(c.Float("expand", 2) * float64(s.hidden)), heads: c.Size("num_heads", 128), size: c.Size("head_dim", 64),
+				groups: c.Size("n_groups", 8), state: c.Size("state_size", 128), taps: c.Size("conv_kernel", 4), bias: bias, outBias: bias,
+				convBias: c.Flag("use_conv_bias", true), norm: "gated",
 			}
-			x.least, x.most = c.stepLimits()
+			x.least, x.most = stepLimits(c)
 			return "mixer", d.duality(c, s.hidden, x)
 		},
 	}, dualityForward)
@@ -61,26 +62,26 @@ var (
 	lfm2 = lfm2Family(nil, decoder{
 		model: "lfm2", class: module("lfm2", "Lfm2"), name: "Lfm2", vocabulary: 65536, hidden: 2560, inner: 12288, layers: 32, heads: 32,
 		keys: 8, positions: 128000, eps: 1e-5, epsKey: "norm_eps", act: silu, pad: 0, ties: true, rope: rope{theta: 1e6},
-		feed: func(d *decoder, c *config, _ int, s shape) *layers.Module {
-			return d.mlp(c, s.hidden, c.lfm2Inner(s.inner))
+		feed: func(d *decoder, c *family.Config, _ int, s shape) *layers.Module {
+			return d.mlp(c, s.hidden, lfm2Inner(c, s.inner))
 		},
 	})
 
 	lfm2Moe = lfm2Family(&mixture{
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 32, chosen: 4, inner: 1792,
 		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
-		dense: func(c *config) func(i int) bool {
-			n := c.number("num_dense_layers", 2)
+		dense: func(c *family.Config) func(i int) bool {
+			n := c.Number("num_dense_layers", 2)
 			return func(i int) bool { return i < n }
 		},
-		outer: func(c *config) string {
-			if c.flag("use_expert_bias", true) {
+		outer: func(c *family.Config) string {
+			if c.Flag("use_expert_bias", true) {
 				return "expert_bias"
 			}
 			return ""
 		},
-		more: func(c *config, router *layers.Module, _ int) {
-			router.Attrs["epsilon"], router.Attrs["factor"] = 1e-6, c.float("routed_scaling_factor", 1)
+		more: func(c *family.Config, router *layers.Module, _ int) {
+			router.Attrs["epsilon"], router.Attrs["factor"] = 1e-6, c.Float("routed_scaling_factor", 1)
 		},
 	}, decoder{
 		model: "lfm2_moe", class: module("lfm2_moe", "Lfm2Moe"), name: "Lfm2Moe", vocabulary: 65536, hidden: 2048, inner: 7168, layers: 32,
@@ -108,11 +109,11 @@ var (
 		names: names{
 			norm: "final_layernorm", mlp: "feed_forward", before: [2]string{"input_layernorm", "pre_ff_layernorm"},
 		},
-		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
-			if slices.Contains(c.numbers("attn_layer_indices"), i) {
+		mixer: func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
+			if slices.Contains(numbers(c, "attn_layer_indices"), i) {
 				return "", nil
 			}
-			return "mamba", d.duality(c, s.hidden, c.dual(s.hidden, "gated"))
+			return "mamba", d.duality(c, s.hidden, dualOf(c, s.hidden, "gated"))
 		},
 	}, dualityForward)
 
@@ -136,19 +137,19 @@ var (
 
 // lfm2Family is the family of a decoder whose layers have an attention or a short convolution. x is nil where no layer
 // has experts.
-func lfm2Family(x *mixture, d decoder) *family {
+func lfm2Family(x *mixture, d decoder) *family.Family {
 	d.headNorm = headNorm{kind: eachHead}
 	d.names = names{
 		norm: "embedding_norm", mlp: "feed_forward", before: [2]string{"operator_norm", "ffn_norm"}, gate: "w1", up: "w3", down: "w2",
 		o: "out_proj", qNorm: "q_layernorm", kNorm: "k_layernorm",
 	}
-	d.mixer = func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
-		if c.lfm2Attends(i, s.layers) {
+	d.mixer = func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
+		if lfm2Attends(c, i, s.layers) {
 			return "", nil
 		}
-		bias := c.flag("conv_bias", false)
+		bias := c.Flag("conv_bias", false)
 		return "conv", layers.New(d.class+"Mixer", map[string]any{"hidden": s.hidden}).
-			Add("conv", d.causalConv(c, s.hidden, c.size("conv_L_cache", 3), bias)).
+			Add("conv", d.causalConv(c, s.hidden, c.Size("conv_L_cache", 3), bias)).
 			Add("in_proj", layers.Linear(s.hidden, 3*s.hidden, layers.Attr("bias", bias))).
 			Add("out_proj", layers.Linear(s.hidden, s.hidden, layers.Attr("bias", bias)))
 	}
@@ -164,17 +165,17 @@ func lfm2Family(x *mixture, d decoder) *family {
 
 // jambaFamily is transformers/models/jamba/modeling_jamba.py: mixers of Mamba with norms, some attentions without
 // positions, and experts in every other layer.
-func jambaFamily() *family {
-	of := func(c *config, kind string, period, offset int) func(i int) bool {
-		n, first := c.size(kind+"_layer_period", period), c.number(kind+"_layer_offset", offset)
+func jambaFamily() *family.Family {
+	of := func(c *family.Config, kind string, period, offset int) func(i int) bool {
+		n, first := c.Size(kind+"_layer_period", period), c.Number(kind+"_layer_offset", offset)
 		return func(i int) bool { return i%n == first }
 	}
 	x := mixture{
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "router", number: 16, chosen: 2, numberKey: expertsKey,
 		chosenKey: chosenKey, scores: softmaxOfAll,
-		dense: func(c *config) func(i int) bool {
+		dense: func(c *family.Config) func(i int) bool {
 			mixed := of(c, "expert", 2, 1)
-			return func(i int) bool { return c.size(expertsKey, 16) == 1 || !mixed(i) }
+			return func(i int) bool { return c.Size(expertsKey, 16) == 1 || !mixed(i) }
 		},
 	}
 	d := decoder{
@@ -183,7 +184,7 @@ func jambaFamily() *family {
 		names: names{
 			norm: "final_layernorm", mlp: "feed_forward", before: [2]string{"input_layernorm", "pre_ff_layernorm"},
 		},
-		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
+		mixer: func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
 			if of(c, "attn", 8, 4)(i) {
 				return "", nil
 			}
@@ -200,11 +201,11 @@ func jambaFamily() *family {
 }
 
 // numbers returns an entry that is a list of numbers.
-func (c *config) numbers(key string) []int {
-	key, v := c.value(key)
+func numbers(c *family.Config, key string) []int {
+	key, v := c.Value(key)
 	list, isList := v.([]any)
 	if v != nil && !isList {
-		c.fail(key, "is %s, not a list", short(v))
+		c.Fail(key, "is %s, not a list", family.Short(v))
 	}
 	var numbers []int
 	for _, x := range list {
@@ -212,72 +213,72 @@ func (c *config) numbers(key string) []int {
 		if at, err := n.Int64(); err == nil {
 			numbers = append(numbers, int(at))
 		} else {
-			c.fail(key, "is %s, not a list of numbers", short(v))
+			c.Fail(key, "is %s, not a list of numbers", family.Short(v))
 		}
 	}
 	return numbers
 }
 
 // floats returns an entry that is a list of so many numbers, of which each is 1 where it is not there.
-func (c *config) floats(key string, n int) []float64 {
+func floats(c *family.Config, key string, n int) []float64 {
 	numbers := slices.Repeat([]float64{1}, n)
-	key, v := c.value(key)
+	key, v := c.Value(key)
 	if v == nil {
 		return numbers
 	}
 	list, _ := v.([]any)
 	if len(list) != n {
-		c.fail(key, "is %s, not a list of %d numbers", short(v), n)
+		c.Fail(key, "is %s, not a list of %d numbers", family.Short(v), n)
 		return numbers
 	}
 	for i, x := range list {
 		number, _ := x.(json.Number)
 		var err error
 		if numbers[i], err = number.Float64(); err != nil {
-			c.fail(key, "is %s, not a list of numbers", short(v))
+			c.Fail(key, "is %s, not a list of numbers", family.Short(v))
 		}
 	}
 	return numbers
 }
 
-// dual reads the sizes of a mixer of Mamba 2 from the entries that models with attention beside it have.
-func (c *config) dual(hidden int, norm string) dual {
+// dualOf reads the sizes of a mixer of Mamba 2 from the entries that models with attention beside it have.
+func dualOf(c *family.Config, hidden int, norm string) dual {
 	x := dual{
-		inner: int(c.float("mamba_expand", 2) * float64(hidden)), heads: c.size("mamba_n_heads", 128), groups: c.size("mamba_n_groups", 1),
-		state: c.size("mamba_d_state", 256), taps: c.size("mamba_d_conv", 4), bias: c.flag("mamba_proj_bias", false),
-		convBias: c.flag("mamba_conv_bias", true), norm: norm,
+		inner: int(c.Float("mamba_expand", 2) * float64(hidden)), heads: c.Size("mamba_n_heads", 128), groups: c.Size("mamba_n_groups", 1),
+		state: c.Size("mamba_d_state", 256), taps: c.Size("mamba_d_conv", 4), bias: c.Flag("mamba_proj_bias", false),
+		convBias: c.Flag("mamba_conv_bias", true), norm: norm,
 	}
 	x.outBias = x.bias
-	return c.dualHeads(x)
+	return dualHeads(c, x)
 }
 
 // dualHeads reads how large heads are, and what bounds steps.
-func (c *config) dualHeads(x dual) dual {
+func dualHeads(c *family.Config, x dual) dual {
 	x.size = max(x.inner/max(x.heads, 1), 1)
-	if v, isText := c.fields["mamba_d_head"].(string); !isText || v != "auto" {
-		x.size = c.size("mamba_d_head", x.size)
+	if v, isText := c.Fields["mamba_d_head"].(string); !isText || v != "auto" {
+		x.size = c.Size("mamba_d_head", x.size)
 	}
-	x.least, x.most = c.stepLimits()
+	x.least, x.most = stepLimits(c)
 	return x
 }
 
 // falconH1Layer adds to a layer of Falcon-H1 the mixer beside the attention, and its factors.
-func falconH1Layer(d *decoder, c *config, _ int, s shape, layer *layers.Module) {
+func falconH1Layer(d *decoder, c *family.Config, _ int, s shape, layer *layers.Module) {
 	norm := ""
-	if c.flag("mamba_rms_norm", false) {
-		if norm = "gated"; c.flag("mamba_norm_before_gate", true) {
+	if c.Flag("mamba_rms_norm", false) {
+		if norm = "gated"; c.Flag("mamba_norm_before_gate", true) {
 			norm = "before"
 		}
 	}
-	x := c.dual(s.hidden, norm)
-	if v, there := c.fields["mamba_d_ssm"]; !there || v != nil {
-		x.inner = c.size("mamba_d_ssm", 1024)
-		x = c.dualHeads(x)
+	x := dualOf(c, s.hidden, norm)
+	if v, there := c.Fields["mamba_d_ssm"]; !there || v != nil {
+		x.inner = c.Size("mamba_d_ssm", 1024)
+		x = dualHeads(c, x)
 	}
-	x.outBias = c.flag("projectors_bias", false)
+	x.outBias = c.Flag("projectors_bias", false)
 	m := d.duality(c, s.hidden, x)
-	m.Attrs["in_factor"] = c.float("ssm_in_multiplier", 1)
-	if by := c.floats("ssm_multipliers", 5); c.err == nil && slices.ContainsFunc(by, func(x float64) bool { return x != 1 }) {
+	m.Attrs["in_factor"] = c.Float("ssm_in_multiplier", 1)
+	if by := floats(c, "ssm_multipliers", 5); c.Err == nil && slices.ContainsFunc(by, func(x float64) bool { return x != 1 }) {
 		var vector []float32
 		for i, n := range []int{x.inner, x.inner, x.groups * x.state, x.groups * x.state, x.heads} {
 			vector = append(vector, slices.Repeat([]float32{float32(by[i])}, n)...)
@@ -288,10 +289,10 @@ func falconH1Layer(d *decoder, c *config, _ int, s shape, layer *layers.Module) 
 		})
 	}
 	layer.Add("mamba", m)
-	layer.Attrs["attention_in"], layer.Attrs["attention_out"] = c.float("attention_in_multiplier", 1), c.float("attention_out_multiplier", 1)
-	layer.Attrs["mixer_out"] = c.float("ssm_out_multiplier", 1)
+	layer.Attrs["attention_in"], layer.Attrs["attention_out"] = c.Float("attention_in_multiplier", 1), c.Float("attention_out_multiplier", 1)
+	layer.Attrs["mixer_out"] = c.Float("ssm_out_multiplier", 1)
 	mlp := layer.Child(d.names.mlp)
-	by := c.floats("mlp_multipliers", 2)
+	by := floats(c, "mlp_multipliers", 2)
 	mlp.Class, mlp.Attrs["gate_factor"], mlp.Attrs["down_factor"] = d.class+"ScaledMLP", by[0], by[1]
 	layer.Class = d.class + "BothLayer"
 }
@@ -325,7 +326,7 @@ func scaledMLPForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers
 }
 
 // graniteHybridFamily is Granite 4: transformers/models/granitemoehybrid/modeling_granitemoehybrid.py.
-func graniteHybridFamily() *family {
+func graniteHybridFamily() *family.Family {
 	x := mixture{
 		block: "MoE", router: "TopKRouter", experts: "Experts", gate: "router", number: 8, chosen: 2, numberKey: expertsKey,
 		chosenKey: chosenKey, scores: softmaxOfChosen,
@@ -335,27 +336,27 @@ func graniteHybridFamily() *family {
 		hidden: 4096, inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6, act: silu, actKey: hiddenAct,
 		qkvBias: attentionBias, outBias: attentionBias, gateFused: true, beside: "block_sparse_moe",
 		names:     names{mlp: "shared_mlp", gateUp: "input_linear", down: "output_linear", act: "activation"},
-		scaling:   func(c *config, _ int) float64 { return c.float("attention_multiplier", 1) },
+		scaling:   func(c *family.Config, _ int) float64 { return c.Float("attention_multiplier", 1) },
 		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1),
-		logits: func(c *config) float64 { return 1 / c.nonzero("logits_scaling", 1) },
-		by: func(c *config, d *decoder) {
-			d.still = c.text("position_embedding_type", "") != "rope"
-			if !c.whole && c.holds("shared_mlp.gate_proj.weight") { // as GGUF files have it
+		logits: func(c *family.Config) float64 { return 1 / nonzero(c, "logits_scaling", 1) },
+		by: func(c *family.Config, d *decoder) {
+			d.still = c.Text("position_embedding_type", "") != "rope"
+			if !c.Whole && c.Holds("shared_mlp.gate_proj.weight") { // as GGUF files have it
 				d.gateFused, d.names.gate, d.names.up, d.names.down = false, "gate_proj", "up_proj", "down_proj"
 			}
 		},
-		feed: func(d *decoder, c *config, _ int, s shape) *layers.Module {
-			return d.mlp(c, s.hidden, c.size("shared_intermediate_size", 1024))
+		feed: func(d *decoder, c *family.Config, _ int, s shape) *layers.Module {
+			return d.mlp(c, s.hidden, c.Size("shared_intermediate_size", 1024))
 		},
-		mixer: func(d *decoder, c *config, i int, s shape) (string, *layers.Module) {
-			kinds := c.kinds("layer_types|layers_block_type", s.layers)
+		mixer: func(d *decoder, c *family.Config, i int, s shape) (string, *layers.Module) {
+			kinds := kinds(c, "layer_types|layers_block_type", s.layers)
 			if kinds != nil && (kinds[i] == "attention" || kinds[i] == fullAttention) {
 				return "", nil
 			}
-			return "mamba", d.duality(c, s.hidden, c.dual(s.hidden, "gated"))
+			return "mamba", d.duality(c, s.hidden, dualOf(c, s.hidden, "gated"))
 		},
-		more: func(d *decoder, c *config, _ int, s shape, layer *layers.Module) {
-			if c.number(expertsKey, 8) > 0 {
+		more: func(d *decoder, c *family.Config, _ int, s shape, layer *layers.Module) {
+			if c.Number(expertsKey, 8) > 0 {
 				layer.Add("block_sparse_moe", x.feed(d, c, 0, s))
 			}
 		},
@@ -375,27 +376,27 @@ func shortConvForward(t *layers.Trace, m *layers.Module, args ...any) any {
 }
 
 // lfm2Attends says whether a layer has an attention.
-func (c *config) lfm2Attends(i, layers int) bool {
-	if kinds := c.kinds("layer_types", layers); kinds != nil {
+func lfm2Attends(c *family.Config, i, layers int) bool {
+	if kinds := kinds(c, "layer_types", layers); kinds != nil {
 		if kinds[i] != "conv" && kinds[i] != fullAttention {
-			c.unsupported("layers of the type " + kinds[i])
+			c.Unsupported("layers of the type " + kinds[i])
 		}
 		return kinds[i] == fullAttention
 	}
-	return c.fields["full_attn_idxs"] == nil || slices.Contains(c.numbers("full_attn_idxs"), i)
+	return c.Fields["full_attn_idxs"] == nil || slices.Contains(numbers(c, "full_attn_idxs"), i)
 }
 
 // lfm2Inner is the width of LFM2's MLP for the one that the configuration says.
-func (c *config) lfm2Inner(inner int) int {
-	inner = c.size("block_ff_dim", inner)
-	if !c.flag("block_auto_adjust_ff_dim", true) {
+func lfm2Inner(c *family.Config, inner int) int {
+	inner = c.Size("block_ff_dim", inner)
+	if !c.Flag("block_auto_adjust_ff_dim", true) {
 		return inner
 	}
 	inner = int(float64(2*inner) / 3)
-	if v, there := c.fields["block_ffn_dim_multiplier"]; !there || v != nil {
-		inner = int(min(c.float("block_ffn_dim_multiplier", 1)*float64(inner), maxSize))
-		multiple := c.size("block_multiple_of", 256)
+	if v, there := c.Fields["block_ffn_dim_multiplier"]; !there || v != nil {
+		inner = int(min(c.Float("block_ffn_dim_multiplier", 1)*float64(inner), family.MaxSize))
+		multiple := c.Size("block_multiple_of", 256)
 		inner = (inner + multiple - 1) / multiple * multiple
 	}
-	return max(min(inner, maxSize), 1)
+	return max(min(inner, family.MaxSize), 1)
 }

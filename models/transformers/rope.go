@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,7 +16,7 @@ type rope struct {
 	// heads whole.
 	theta, part float64
 	// dims returns how many elements are turned, where the configuration has a number of them.
-	dims func(c *config) int
+	dims func(c *family.Config) int
 	// interleaved is set where the pairs that are turned are neighbours, not halves.
 	interleaved bool
 	// phi is set for Phi-3, whose first files have names of their own.
@@ -43,51 +44,51 @@ func (r rope) sliding() rope {
 func (r rope) partial() bool { return r.part > 0 || r.phi || r.dims != nil }
 
 // ropeParameters returns the parameters, whatever the file calls them, and the default of the base.
-func (c *config) ropeParameters(r rope) (p *config, theta float64) {
+func ropeParameters(c *family.Config, r rope) (p *family.Config, theta float64) {
 	theta = r.theta
 	if theta == 0 {
 		theta = 10000
 	}
 	if r.local == 0 {
-		p = c.sub("rope_scaling") // the older name, which goes before the newer
-		if len(p.fields) == 0 {
-			p = c.sub("rope_parameters")
+		p = c.Sub("rope_scaling") // the older name, which goes before the newer
+		if len(p.Fields) == 0 {
+			p = c.Sub("rope_parameters")
 		}
-		if len(p.fields) == 0 && r.missing != nil {
-			p.fields = r.missing
+		if len(p.Fields) == 0 && r.missing != nil {
+			p.Fields = r.missing
 		}
-		return p, c.float("rope_theta|rotary_emb_base", theta)
+		return p, c.Float("rope_theta|rotary_emb_base", theta)
 	}
-	all := c.sub("rope_parameters")
-	defer c.adopt(all)
+	all := c.Sub("rope_parameters")
+	defer c.Adopt(all)
 	if r.slides {
 		if theta = r.local; r.localKey != "" {
-			theta = c.float(r.localKey, theta)
+			theta = c.Float(r.localKey, theta)
 		}
-		return all.sub(slidingAttention), theta
+		return all.Sub(slidingAttention), theta
 	}
-	p = all.sub(fullAttention)
-	if older := c.sub("rope_scaling"); len(older.fields) > 0 {
-		p.fields = maps.Clone(p.fields)
-		maps.Copy(p.fields, older.fields)
+	p = all.Sub(fullAttention)
+	if older := c.Sub("rope_scaling"); len(older.Fields) > 0 {
+		p.Fields = maps.Clone(p.Fields)
+		maps.Copy(p.Fields, older.Fields)
 	}
-	if len(p.fields) == 0 && r.missing != nil {
-		p.fields = r.missing
+	if len(p.Fields) == 0 && r.missing != nil {
+		p.Fields = r.missing
 	}
-	return p, c.float("rope_theta", theta)
+	return p, c.Float("rope_theta", theta)
 }
 
 // rotary returns the module that makes the cosines and sines of rotary embeddings for heads of a size: the frequencies
 // of transformers' modeling_rope_utils, in float32 as there.
-func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Module {
-	p, theta := c.ropeParameters(r)
-	defer c.adopt(p)
-	theta = p.float("rope_theta", theta)
-	kind, dim, share := c.turned(p, headDim, r)
+func rotary(c *family.Config, class string, headDim, positions int, r rope) *layers.Module {
+	p, theta := ropeParameters(c, r)
+	defer c.Adopt(p)
+	theta = p.Float("rope_theta", theta)
+	kind, dim, share := turned(c, p, headDim, r)
 	if !(theta > 0) {
-		c.fail("rope_parameters", "want rotary embeddings of base %v", theta)
+		c.Fail("rope_parameters", "want rotary embeddings of base %v", theta)
 	}
-	if c.err != nil || p.err != nil {
+	if c.Err != nil || p.Err != nil {
 		return layers.Identity()
 	}
 	if r.phi && (kind == "su" || kind == "yarn") {
@@ -100,7 +101,7 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 			Value: tensor.Of(values, len(values)),
 		})
 	}
-	if alpha := p.float("alpha", 0); r.alpha && kind == "dynamic" && alpha > 0 && dim > 2 {
+	if alpha := p.Float("alpha", 0); r.alpha && kind == "dynamic" && alpha > 0 && dim > 2 {
 		kind, theta = "default", theta*math.Pow(alpha, float64(dim)/float64(dim-2))
 	}
 	powers := rotaryPowers(theta, dim)
@@ -111,40 +112,40 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 	switch kind {
 	case "default", "mrope": // for texts, whose positions are the same in all dimensions
 	case "linear":
-		factor := p.positive(c, "factor", 0)
+		factor := positive(p, c, "factor", 0)
 		for i := range freq {
 			freq[i] /= float32(factor)
 		}
 	case "proportional":
-		c.proportional(p, share, freq)
+		proportional(c, p, share, freq)
 	case "llama3":
-		c.llama3(p, positions, freq)
+		llama3(c, p, positions, freq)
 	case "yarn":
-		m.Attrs["attention_scaling"] = c.yarn(p, positions, theta, powers, freq)
+		m.Attrs["attention_scaling"] = yarn(c, p, positions, theta, powers, freq)
 	case "longrope":
-		context := c.context(p, positions)
+		context := context(c, p, positions)
 		if r.phi { // Phi-3's configuration always has the entry
-			context = float64(c.size(contextName, 4096))
+			context = float64(c.Size(contextName, 4096))
 		}
 		m.Attrs["context"] = int(context)
-		if m.Attrs["attention_scaling"] = c.longrope(p, positions, context); r.scaled {
-			scale := p.float("short_mscale", 1)
-			if m.Attrs["attention_scaling"] = scale; p.float("long_mscale", 1) != scale {
-				c.unsupported("rotary embeddings of another size behind the original context")
+		if m.Attrs["attention_scaling"] = longrope(c, p, positions, context); r.scaled {
+			scale := p.Float("short_mscale", 1)
+			if m.Attrs["attention_scaling"] = scale; p.Float("long_mscale", 1) != scale {
+				c.Unsupported("rotary embeddings of another size behind the original context")
 			}
 			m.Attrs["context"] = 0 // transformers takes the short factors for any length
 		}
-		table("long_inv_freq", p.stretched("long_factor", powers))
-		freq = p.stretched("short_factor", powers)
+		table("long_inv_freq", stretched(p, "long_factor", powers))
+		freq = stretched(p, "short_factor", powers)
 	case "dynamic":
-		m.Attrs["context"], m.Attrs["factor"] = positions, p.positive(c, "factor", 0)
+		m.Attrs["context"], m.Attrs["factor"] = positions, positive(p, c, "factor", 0)
 		m.Attrs["theta"], m.Attrs["dim"] = theta, dim
 		if dim == 2 {
-			c.fail("rope_parameters", "of the type dynamic want more than 2 elements")
+			c.Fail("rope_parameters", "of the type dynamic want more than 2 elements")
 		}
 		table("exponents", rotaryExponents(dim))
 	default:
-		c.unsupported("rotary embeddings of the type " + kind)
+		c.Unsupported("rotary embeddings of the type " + kind)
 	}
 	table("inv_freq", freq)
 	return m
@@ -152,12 +153,12 @@ func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Mo
 
 // turned returns of which type rotary embeddings are, how many elements of a head they turn and which share of it that
 // is. The type "proportional" makes them for all elements, and turns a share.
-func (c *config) turned(p *config, headDim int, r rope) (kind string, dim int, share float64) {
+func turned(c *family.Config, p *family.Config, headDim int, r rope) (kind string, dim int, share float64) {
 	if share = r.part; share == 0 {
 		share = 1
 	}
-	share = p.float("partial_rotary_factor", c.float("partial_rotary_factor|rotary_pct", share))
-	kind = p.text("rope_type|type", "default")
+	share = p.Float("partial_rotary_factor", c.Float("partial_rotary_factor|rotary_pct", share))
+	kind = p.Text("rope_type|type", "default")
 	if dim = int(float64(headDim) * share); kind == "proportional" {
 		dim = headDim
 	}
@@ -167,20 +168,20 @@ func (c *config) turned(p *config, headDim int, r rope) (kind string, dim int, s
 	}
 	switch {
 	case share != 1 && !r.partial() && kind != "proportional":
-		c.unsupported("rotary embeddings of a part of the heads")
-	case headDim > maxTable:
-		c.fail("head_dim", "is %d, more than %d", headDim, maxTable)
+		c.Unsupported("rotary embeddings of a part of the heads")
+	case headDim > family.MaxTable:
+		c.Fail("head_dim", "is %d, more than %d", headDim, family.MaxTable)
 	case !(share > 0) || share > 1 || dim < 2 || dim > headDim || dim%2 != 0:
-		c.fail("rope_parameters", "want rotary embeddings of %v of %d elements", share, headDim)
+		c.Fail("rope_parameters", "want rotary embeddings of %v of %d elements", share, headDim)
 	}
 	return kind, dim, share
 }
 
 // positive returns a positive number of the rotary embeddings' parameters.
-func (c *config) positive(parent *config, name string, missing float64) float64 {
-	x := c.float(name, missing)
+func positive(c *family.Config, parent *family.Config, name string, missing float64) float64 {
+	x := c.Float(name, missing)
 	if !(x > 0) {
-		parent.fail("rope_parameters", "have the %s %v, not a positive one", name, x)
+		parent.Fail("rope_parameters", "have the %s %v, not a positive one", name, x)
 		return 1
 	}
 	return x
@@ -207,19 +208,19 @@ func rotaryPowers(theta float64, dim int) []float32 {
 const contextName = "original_max_position_embeddings"
 
 // context returns original_max_position_embeddings, where an entry beside the parameters comes before one in them.
-func (c *config) context(p *config, positions int) float64 {
-	if n, ok := c.integer(contextName); ok && n > 0 {
+func context(c *family.Config, p *family.Config, positions int) float64 {
+	if n, ok := c.Integer(contextName); ok && n > 0 {
 		return float64(n)
 	}
-	return p.positive(c, contextName, float64(positions))
+	return positive(p, c, contextName, float64(positions))
 }
 
 // llama3 slows the low frequencies down.
-func (c *config) llama3(p *config, positions int, freq []float32) {
-	factor, context := p.positive(c, "factor", 0), c.context(p, positions)
-	low, high := p.positive(c, "low_freq_factor", 0), p.positive(c, "high_freq_factor", 0)
+func llama3(c *family.Config, p *family.Config, positions int, freq []float32) {
+	factor, context := positive(p, c, "factor", 0), context(c, p, positions)
+	low, high := positive(p, c, "low_freq_factor", 0), positive(p, c, "high_freq_factor", 0)
 	if !(high > low) {
-		c.fail("rope_parameters", "have the low_freq_factor %v and the high_freq_factor %v", low, high)
+		c.Fail("rope_parameters", "have the low_freq_factor %v and the high_freq_factor %v", low, high)
 	}
 	for i, f := range freq {
 		wave := float32(2*math.Pi) / f
@@ -235,16 +236,16 @@ func (c *config) llama3(p *config, positions int, freq []float32) {
 
 // yarn mixes frequencies that are slowed down with those that are not. It returns what cosines and sines are multiplied
 // with.
-func (c *config) yarn(p *config, positions int, theta float64, powers, freq []float32) float64 {
-	context := c.context(p, positions)
-	factor := p.positive(c, "factor", float64(positions)/context)
-	fast, slow := p.positive(c, "beta_fast", 32), p.positive(c, "beta_slow", 1)
+func yarn(c *family.Config, p *family.Config, positions int, theta float64, powers, freq []float32) float64 {
+	context := context(c, p, positions)
+	factor := positive(p, c, "factor", float64(positions)/context)
+	fast, slow := positive(p, c, "beta_fast", 32), positive(p, c, "beta_slow", 1)
 	dim := float64(2 * len(freq))
 	at := func(rotations float64) float64 {
 		return dim * math.Log(context/(rotations*2*math.Pi)) / (2 * math.Log(theta))
 	}
 	low, high := at(fast), at(slow)
-	if p.flag("truncate", true) {
+	if p.Flag("truncate", true) {
 		low, high = math.Floor(low), math.Ceil(high)
 	}
 	low, high = max(low, 0), min(high, dim-1)
@@ -262,43 +263,43 @@ func (c *config) yarn(p *config, positions int, theta float64, powers, freq []fl
 		}
 		return 0.1*m*math.Log(factor) + 1
 	}
-	if given := p.float("attention_factor", 0); given != 0 {
+	if given := p.Float("attention_factor", 0); given != 0 {
 		return given
 	}
-	if m, all := p.float("mscale", 0), p.float("mscale_all_dim", 0); m != 0 && all != 0 {
+	if m, all := p.Float("mscale", 0), p.Float("mscale_all_dim", 0); m != 0 && all != 0 {
 		return scale(m) / scale(all)
 	}
 	return scale(1)
 }
 
 // longrope returns what cosines and sines are multiplied with.
-func (c *config) longrope(p *config, positions int, context float64) float64 {
-	if _, given := p.value("attention_factor"); given != nil {
-		return p.float("attention_factor", 1)
+func longrope(c *family.Config, p *family.Config, positions int, context float64) float64 {
+	if _, given := p.Value("attention_factor"); given != nil {
+		return p.Float("attention_factor", 1)
 	}
-	factor := p.positive(c, "factor", float64(positions)/context)
+	factor := positive(p, c, "factor", float64(positions)/context)
 	if factor <= 1 {
 		return 1
 	}
 	if context <= 1 {
-		c.fail("rope_parameters", "have the %s %v, not more than 1", contextName, context)
+		c.Fail("rope_parameters", "have the %s %v, not more than 1", contextName, context)
 	}
 	return math.Sqrt(1 + math.Log(factor)/math.Log(context))
 }
 
 // stretched returns the frequencies of powers that are multiplied with an entry's numbers.
-func (c *config) stretched(name string, powers []float32) []float32 {
+func stretched(c *family.Config, name string, powers []float32) []float32 {
 	freq := make([]float32, len(powers))
-	list, _ := c.fields[name].([]any)
+	list, _ := c.Fields[name].([]any)
 	if len(list) != len(powers) {
-		c.fail(name, "has %d numbers, not %d", len(list), len(powers))
+		c.Fail(name, "has %d numbers, not %d", len(list), len(powers))
 		return freq
 	}
 	for i, v := range list {
 		number, _ := v.(json.Number)
 		x, err := number.Float64()
 		if err != nil || !(x > 0) {
-			c.fail(name, "has %s, not a positive number", short(v))
+			c.Fail(name, "has %s, not a positive number", family.Short(v))
 		}
 		freq[i] = 1 / (float32(x) * powers[i])
 	}
@@ -335,21 +336,11 @@ func rotaryFrequencies(t *layers.Trace, m *layers.Module, positions layers.Tenso
 
 // rotaryForward returns the cosines and sines for positions of [rows, tokens].
 func rotaryForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	positions := optional(t, args, 0)
+	positions := family.Optional(t, args, 0)
 	scaling := m.Float("attention_scaling")
 	at := t.Op("to.dtype", t.Op("unsqueeze", positions, 2), tensor.Float32)
 	freq := t.Op("mul.Tensor", at, rotaryFrequencies(t, m, positions))
 	both := t.Op("cat", []layers.Tensor{freq, freq}, -1)
 	cos := t.Op("mul.Tensor", t.Op("cos", both), scaling)
 	return []layers.Tensor{cos, t.Op("mul.Tensor", t.Op("sin", both), scaling)}
-}
-
-// rotate turns pairs of elements of heads by the angles of their positions.
-func rotate(t *layers.Trace, x, cos, sin layers.Tensor) layers.Tensor {
-	half := x.Shape()[3] / 2
-	straight := t.Op("mul.Tensor", x, cos)
-	first := t.Op("slice.Tensor", x, 3, 0, half)
-	second := t.Op("neg", t.Op("slice.Tensor", x, 3, half, math.MaxInt64))
-	crossed := t.Op("mul.Tensor", t.Op("cat", []layers.Tensor{second, first}, -1), sin)
-	return t.Op("add.Tensor", straight, crossed)
 }

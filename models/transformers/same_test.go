@@ -12,11 +12,11 @@ import (
 func TestSameAs(t *testing.T) {
 	for kind, same := range sameAs {
 		f := familyNamed(kind)
-		if f == nil || f.model != same {
+		if f == nil || f.Model != same {
 			t.Errorf("%s is %v, want %s", kind, f, same)
 			continue
 		}
-		class := f.heads[1].class
+		class := f.Heads[1].Class
 		_, err := FromConfig(fmt.Appendf(nil, `{"model_type": %q, "architectures": [%q], "num_hidden_layers": 1}`, kind, class), nil)
 		var mismatch *layers.MismatchError
 		_, other := FromConfig(fmt.Appendf(nil, `{"model_type": %q, "architectures": ["OwnForCausalLM"], "num_hidden_layers": 1}`, kind), nil)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
 )
 
 // dictOf is the state dict of a model, with its head, for a configuration.
@@ -14,14 +15,14 @@ func dictOf(t *testing.T, text []byte) layers.StateDict {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.whole = true
+	c.Whole = true
 	_, h, err := choose(c, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dict := h.make(c).StateDict()
-	if c.err != nil {
-		t.Fatal(c.err)
+	dict := h.Make(c).StateDict()
+	if c.Err != nil {
+		t.Fatal(c.Err)
 	}
 	return dict
 }
@@ -59,7 +60,7 @@ func TestSpeechOlderNames(t *testing.T) {
 // TestSpeechLists: lists of sizes that do not fit each other, or are none, are refused.
 func TestSpeechLists(t *testing.T) {
 	dict := dictOf(t, []byte(`{"model_type": "wavlm", "num_hidden_layers": 1}`))
-	long := "[" + strings.Repeat("1,", maxSizes) + "1]"
+	long := "[" + strings.Repeat("1,", family.MaxSizes) + "1]"
 	for _, entries := range []string{
 		`"conv_kernel": [10, 3]`, `"conv_stride": []`, `"conv_stride": "5"`, `"conv_dim": [512, 512, 512, 512, 512, 512, 0]`,
 		`"conv_dim": ` + long + `, "conv_kernel": ` + long + `, "conv_stride": ` + long, `"conv_stride": [5, 2, 2, 2, 2, 2, 2097152]`,
@@ -67,7 +68,7 @@ func TestSpeechLists(t *testing.T) {
 		`"num_conv_pos_embeddings": 1048577`,
 	} {
 		_, err := FromConfig([]byte(`{"model_type": "wavlm", "num_hidden_layers": 1, `+entries+`}`), dict)
-		if _, ok := err.(*ConfigError); !ok {
+		if _, ok := err.(*family.ConfigError); !ok {
 			t.Errorf("%.60s: %v", entries, err)
 		}
 	}

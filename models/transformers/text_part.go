@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models/transformers/family"
+	"github.com/optimem/optimem/models/transformers/pictures"
 )
 
 // textParts are the model types that see pictures or hear and have a decoder for their text in text_config.
@@ -27,15 +29,15 @@ type textPart struct {
 }
 
 // takeTextPart makes the configuration that of the text part, where it is one of a model that has one.
-func (c *config) takeTextPart() {
-	outer, _ := c.fields["model_type"].(string)
+func takeTextPart(c *family.Config) {
+	outer, _ := c.Fields["model_type"].(string)
 	part, ok := textParts[outer]
-	inner, isObject := c.fields["text_config"].(map[string]any)
+	inner, isObject := c.Fields["text_config"].(map[string]any)
 	if !ok {
 		return
 	}
 	if !isObject { // older files have the text part's entries beside the others
-		if inner = maps.Clone(c.fields); c.fields["vision_config"] == nil {
+		if inner = maps.Clone(c.Fields); c.Fields["vision_config"] == nil {
 			return
 		}
 		delete(inner, "model_type")
@@ -52,23 +54,23 @@ func (c *config) takeTextPart() {
 	for k, v := range inner {
 		fields[k] = v
 	}
-	if c.fields["quantization_config"] != nil {
-		fields["quantization_config"] = c.fields["quantization_config"]
+	if c.Fields["quantization_config"] != nil {
+		fields["quantization_config"] = c.Fields["quantization_config"]
 	}
-	if tied, given := c.fields["tie_word_embeddings"].(bool); given || part.ties {
+	if tied, given := c.Fields["tie_word_embeddings"].(bool); given || part.ties {
 		fields["tie_word_embeddings"] = tied || !given || !part.ties && !part.outer && inner["tie_word_embeddings"] == true
 	}
 	maps.Copy(fields, part.fixed)
-	for _, h := range f.heads {
-		if h.context != nil {
-			fields["architectures"] = []any{h.class}
+	for _, h := range f.Heads {
+		if h.Context != nil {
+			fields["architectures"] = []any{h.Class}
 		}
 	}
-	c.part = outer
-	if class := c.architecture(); class != "" {
-		c.part += " (" + class + ")"
+	c.Part = outer
+	if class := c.Architecture(); class != "" {
+		c.Part += " (" + class + ")"
 	}
-	c.fields = fields
+	c.Fields = fields
 }
 
 // textNames are the beginnings of names in models that have a text part, and what they are in the part alone.
@@ -93,4 +95,42 @@ func textDict(dict layers.StateDict) (part layers.StateDict, names map[string]st
 		}
 	}
 	return part, names
+}
+
+// parseConfig reads the text of a config.json, of a model that sees the part of its text.
+func parseConfig(text []byte, dict layers.StateDict) (*family.Config, error) {
+	c, err := parseWhole(text, dict)
+	if err == nil {
+		takeTextPart(c)
+	}
+	return c, err
+}
+
+// Seeing returns the class of the model that a config.json describes as a whole, and how pictures come into its texts,
+// where its folder is taken for its text part unless that class is named ([Named]); "" and nil of all others.
+func Seeing(text []byte) (class string, places *layers.Pictures) {
+	c, err := parseWhole(text, nil)
+	if err != nil {
+		return "", nil
+	}
+	h := pictures.Llava.Heads[0]
+	if class = c.Architecture(); !seeing(class) || c.Fields["model_type"] != pictures.Llava.Model {
+		return "", nil
+	}
+	if places = h.Pictures(c); c.Err != nil {
+		return "", nil
+	}
+	return class, places
+}
+
+// seeing reports whether a class is that of a model that sees as a whole, not of its text part.
+func seeing(class string) bool { return class != "" && class == pictures.Llava.Heads[0].Class }
+
+// parseWhole is parseConfig for all of a model.
+func parseWhole(text []byte, dict layers.StateDict) (*family.Config, error) {
+	c, err := family.Parse(text, dict)
+	if err == nil {
+		c.Named = familyNamed
+	}
+	return c, err
 }
