@@ -416,6 +416,14 @@ func (f *writingFacts) perSecond() float64 {
 	return 0
 }
 
+// peakText says what memory was used at most: nothing over stages, where others hold it.
+func peakText(bytes int64) string {
+	if bytes == 0 {
+		return ""
+	}
+	return ", peak " + ascii.FormatSize(bytes)
+}
+
 // incompleteText is said of an answer that is only the beginning of what it was to be.
 const incompleteText = "; it is not yet what the schema or the grammar asks for"
 
@@ -425,9 +433,7 @@ func (f *writingFacts) String() string {
 	if rate := f.perSecond(); rate > 0 {
 		text += ", then " + strconv.FormatFloat(rate, 'f', max(0, 2-int(math.Log10(rate))), 64) + " a second"
 	}
-	if f.PeakBytes > 0 { // over stages others hold the memory
-		text += ", peak " + ascii.FormatSize(f.PeakBytes)
-	}
+	text += peakText(f.PeakBytes)
 	if f.Moved > 0 {
 		text += ", moved " + ascii.FormatSize(f.Moved)
 	}

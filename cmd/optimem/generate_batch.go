@@ -18,7 +18,6 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/newfile"
 	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/runtime"
 )
 
@@ -303,8 +302,8 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 	}
 	if s := e.writer.Engine().Stats(); !g.Quiet {
 		m := e.writer.Engine().Session().Metrics()
-		g.Say("done", fmt.Sprintf("%s of %s in %s of %.3g tokens each, peak %s", running.Counted(int(s.Tokens), "token"),
-			running.Counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)), ascii.FormatSize(m.PeakBytes)))
+		g.Say("done", fmt.Sprintf("%s of %s in %s of %.3g tokens each%s", running.Counted(int(s.Tokens), "token"),
+			running.Counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)), peakText(m.PeakBytes)))
 	}
 	return answers, nil
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/internal/ascii"
 )
 
 // A severalFlags is what 'optimem generate' is told of several answers to one prompt.
@@ -128,8 +127,8 @@ func (g *generating) answerSeveral(ctx context.Context, e *openEngine, r generat
 		}
 	}
 	if !g.Quiet {
-		g.Say("done", fmt.Sprintf("%s in %s, %s, peak %s", running.Counted(len(answers), "answer"), passesText(stats.Passes),
-			running.SecondsText(time.Since(begin).Seconds()), ascii.FormatSize(m.PeakBytes)))
+		g.Say("done", fmt.Sprintf("%s in %s, %s%s", running.Counted(len(answers), "answer"), passesText(stats.Passes),
+			running.SecondsText(time.Since(begin).Seconds()), peakText(m.PeakBytes)))
 	}
 	return nil
 }

@@ -390,3 +390,10 @@ func TestGenerateBranches(t *testing.T) {
 		}
 	}
 }
+
+// TestPeakText: where others hold the memory, as over stages, no peak is said rather than one of nothing.
+func TestPeakText(t *testing.T) {
+	if got := peakText(0) + peakText(3<<20); got != ", peak 3.00 MiB" {
+		t.Error(got)
+	}
+}
