@@ -193,11 +193,11 @@ func (s *Staged) Begin() {
 			}
 		}
 	}
-	s.idle.Go(s.feed)
 	if len(s.disks) > 1 {
 		s.underWay, s.on = make(chan feeding, len(s.disks)), make(map[storage.Disk]chan struct{})
 		s.idle.Go(s.handOver)
 	}
+	s.idle.Go(s.feed)
 	s.idle.Go(s.copy)
 }
 
