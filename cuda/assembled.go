@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -130,7 +131,7 @@ func keepAssembled(dir, name string, cubin []byte) error {
 		err = os.Rename(f.Name(), filepath.Join(dir, name))
 	}
 	if err != nil {
-		return os.Remove(f.Name())
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return dropOldest(dir, mostKeptBytes)
 }

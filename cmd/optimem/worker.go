@@ -100,17 +100,7 @@ func workerCommand(c *command.Line) *cobra.Command {
 	flags.Var(&w.bytes, "max-bytes", "most bytes that inputs under way take, beside --memory")
 	flags.StringVar(&w.shared, "shared", "", "read inputs of 'optimem submit --shared' from this `FOLDER`")
 	command.Grouped(flags, command.WorkGroup, "shared", "embedded", "listen", "ack-wait", "patience", "stay", "attempts", "max-bytes")
-	flags.Var(&w.Memory, "memory", "bytes on the device for all models together (default: what is free)")
-	flags.Var(&w.HostMemory, "host-memory", "bytes of host memory for staging and copies")
-	command.Grouped(flags, command.MemoryGroup, "memory", "host-memory")
-	flags.Var(&w.MaxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
-	command.Grouped(flags, command.ModelGroup, "open-memory")
-	flags.StringVar(&w.Device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
-	flags.IntVar(&w.Threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
-	command.Grouped(flags, command.DeviceGroup, "device", "threads")
-	flags.BoolVar(&w.Quiet, "quiet", false, "print no facts and no warnings")
-	flags.BoolVar(&w.Verbose, "verbose", false, "say more on standard error")
-	command.Grouped(flags, command.OutputGroup, "quiet", "verbose")
+	w.PoolFlags(cmd)
 	return cmd
 }
 

@@ -96,6 +96,22 @@ func (r *Run) shareFlags(cmd *cobra.Command, runs int) {
 	_ = cmd.RegisterFlagCompletionFunc("precision", cobra.FixedCompletions(Precisions, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// PoolFlags defines the flags of commands that have several models under one budget.
+func (r *Run) PoolFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(&r.Memory, "memory", "bytes on the device for all models together (default: what is free)")
+	flags.Var(&r.HostMemory, "host-memory", "bytes of host memory for staging and copies")
+	command.Grouped(flags, command.MemoryGroup, "memory", "host-memory")
+	flags.Var(&r.MaxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	command.Grouped(flags, command.ModelGroup, "open-memory")
+	flags.StringVar(&r.Device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
+	flags.IntVar(&r.Threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	command.Grouped(flags, command.DeviceGroup, "device", "threads")
+	flags.BoolVar(&r.Quiet, "quiet", false, "print no facts and no warnings")
+	flags.BoolVar(&r.Verbose, "verbose", false, "say more on standard error")
+	command.Grouped(flags, command.OutputGroup, "quiet", "verbose")
+}
+
 // SessionFlags defines the flags that every command with a session has.
 func (r *Run) SessionFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
