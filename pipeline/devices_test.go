@@ -2,8 +2,6 @@ package pipeline_test
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,18 +80,7 @@ func TestDevicesAreBusyTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	var all sync.WaitGroup
-	for i := range want {
-		all.Go(func() {
-			got, err := e.Generate(t.Context(), apart(i), nil)
-			if err != nil {
-				t.Errorf("request %d: %v", i, err)
-			} else if !slices.Equal(got.Tokens, want[i]) {
-				t.Errorf("request %d: %v, want %v", i, got.Tokens, want[i])
-			}
-		})
-	}
-	all.Wait()
+	together(t, e, apart, want[:])
 	if a, b := passes[0].Load(), passes[1].Load(); a <= meetings+4 || a != b {
 		t.Errorf("%d and %d passes", a, b)
 	}

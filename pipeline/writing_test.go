@@ -77,18 +77,7 @@ func TestSameText(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			var all sync.WaitGroup
-			for i := range want {
-				all.Go(func() {
-					got, err := e.Generate(t.Context(), prompt(i), nil)
-					if err != nil {
-						t.Errorf("request %d: %v", i, err)
-					} else if !slices.Equal(got.Tokens, want[i]) {
-						t.Errorf("request %d: %v, want %v", i, got.Tokens, want[i])
-					}
-				})
-			}
-			all.Wait()
+			together(t, e, prompt, want[:])
 			gone, cancel := context.WithCancel(t.Context())
 			_, err = e.Generate(gone, prompt(1), func(generate.Token) error {
 				cancel()
@@ -131,4 +120,21 @@ func TestWritingEnds(t *testing.T) {
 	if err == nil || errors.As(err, &full) && full.MinBytes == 0 {
 		t.Errorf("too little memory: %v", err)
 	}
+}
+
+// together has an engine answer requests at the same time, and compares the tokens.
+func together(t *testing.T, e *generate.Engine, request func(int) generate.Request, want [][]int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range want {
+		all.Go(func() {
+			got, err := e.Generate(t.Context(), request(i), nil)
+			if err != nil {
+				t.Errorf("request %d: %v", i, err)
+			} else if !slices.Equal(got.Tokens, want[i]) {
+				t.Errorf("request %d: %v, want %v", i, got.Tokens, want[i])
+			}
+		})
+	}
+	all.Wait()
 }

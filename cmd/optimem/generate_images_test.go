@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"image"
-	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,54 +9,27 @@ import (
 
 	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/running"
+	"github.com/optimem/optimem/internal/fixtures"
 )
 
 // seeingModel makes the folder of a tiny model that sees pictures in texts, whose chat template takes parts.
 func seeingModel(t *testing.T) string {
 	t.Helper()
-	var list []struct {
-		Config    string
-		Reference struct {
-			Weights map[string]struct {
-				DType string
-				Shape []int
-				Data  *string
-			}
-		}
+	dir := t.TempDir()
+	if err := fixtures.Seeing(dir, "../../models/testdata/families/hf/llava.heads.json.gz"); err != nil {
+		t.Fatal(err)
 	}
-	recordedIn(t, "../../models/testdata/families/hf/llava.heads.json.gz", &list)
-	state := make(map[string][]int)
-	for name, w := range list[0].Reference.Weights {
-		if w.DType == "float32" && w.Data == nil {
-			state[name] = w.Shape
-		}
-	}
-	const chat = `{% for m in messages %}{% for c in m['content'] %}{% if c['type'] == 'image' %}w7 {% endif %}{% endfor %}` +
-		`{% for c in m['content'] %}{% if c['type'] == 'text' %}{{ c['text'] }} {% endif %}{% endfor %}{% endfor %}w9`
-	return folderOf(t, map[string]string{
-		"config.json": list[0].Config, "model.safetensors": weightsOf(t, state), "tokenizer.json": numbered(t, 200),
-		"chat_template.jinja": chat,
-		"preprocessor_config.json": `{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 40}, ` +
-			`"crop_size": {"height": 40, "width": 40}}`,
-	})
+	return dir
 }
 
 // drawn is the file of a picture.
 func drawn(t *testing.T, shade int) string {
 	t.Helper()
-	p := image.NewGray(image.Rect(0, 0, 60, 50))
-	for i := range p.Pix {
-		p.Pix[i] = byte(i*i*shade%251 + i%5)
-	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "picture.png"))
-	if err != nil {
+	path := filepath.Join(t.TempDir(), "picture.png")
+	if err := os.WriteFile(path, fixtures.Picture(shade), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if err := png.Encode(f, p); err != nil {
-		t.Fatal(err)
-	}
-	return f.Name()
+	return path
 }
 
 // TestGenerateWithImages: a model that sees is shown pictures by generate and chat, the same text in every mode; another

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"hash/fnv"
 	"image"
 	"image/png"
 	"maps"
-	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/internal/fixtures"
 )
 
 // spellingModel makes the folder of a tiny model that says letters of a sound, with weights that follow from their
@@ -30,36 +27,8 @@ func spellingModel(t *testing.T) string {
 	recordedIn(t, "../../models/testdata/families/hf/speech.json.gz", &list)
 	r := list[0]
 	files := maps.Clone(r.Files)
-	files["config.json"], files["model.safetensors"] = r.Config, weightsOf(t, r.State)
+	files["config.json"], files["model.safetensors"] = r.Config, fixtures.Weights(r.State)
 	return folderOf(t, files)
-}
-
-// weightsOf is a file of safetensors with weights that follow from their names.
-func weightsOf(t *testing.T, state map[string][]int) string {
-	t.Helper()
-	header, data := make(map[string]any), []byte(nil)
-	for _, key := range slices.Sorted(maps.Keys(state)) {
-		shape, begin, n := state[key], len(data), 1
-		for _, d := range shape {
-			n *= d
-		}
-		h := fnv.New64()
-		_, _ = h.Write([]byte(key))
-		random := rand.New(rand.NewPCG(h.Sum64(), 3))
-		for range n {
-			x := random.NormFloat64() / 2
-			if len(shape) == 1 {
-				x = 1 + x/4
-			}
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
-		}
-		header[key] = map[string]any{"dtype": "F32", "shape": shape, "data_offsets": []int{begin, len(data)}}
-	}
-	text, err := json.Marshal(header)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) + string(text) + string(data)
 }
 
 // TestGenerateLetters: a model for CTC writes what it hears, as PROMPT or with --sound, in any mode, as text or JSON;
@@ -113,34 +82,21 @@ func TestGenerateLetters(t *testing.T) {
 // captionModel makes the folder of a tiny model that writes of pictures, with weights that follow from their names.
 func captionModel(t *testing.T) string {
 	t.Helper()
-	var list []struct {
-		Config    string
-		Reference struct {
-			Weights map[string]struct {
-				DType string
-				Shape []int
-				Data  *string
-			}
-		}
-	}
-	recordedIn(t, "../../models/testdata/families/hf/blip.heads.json.gz", &list)
-	state := make(map[string][]int)
-	for name, w := range list[0].Reference.Weights {
-		if w.DType == "float32" && w.Data == nil {
-			state[name] = w.Shape
-		}
+	text, weights, err := fixtures.Heads("../../models/testdata/families/hf/blip.heads.json.gz")
+	if err != nil {
+		t.Fatal(err)
 	}
 	var config map[string]any
-	if err := json.Unmarshal([]byte(list[0].Config), &config); err != nil {
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
 		t.Fatal(err)
 	}
 	maps.Copy(config["text_config"].(map[string]any), map[string]any{"bos_token_id": 5, "sep_token_id": 199})
-	text, err := json.Marshal(config)
+	changed, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return folderOf(t, map[string]string{
-		"config.json": string(text), "model.safetensors": weightsOf(t, state), "tokenizer.json": numbered(t, 200),
+		"config.json": string(changed), "model.safetensors": fixtures.Weights(weights), "tokenizer.json": fixtures.Words(200),
 		"preprocessor_config.json": `{"image_processor_type": "BlipImageProcessor", "size": {"height": 40, "width": 40}, "do_pad": true}`,
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/command"
+	"github.com/optimem/optimem/internal/fixtures"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/tensor"
 )
@@ -30,7 +31,7 @@ func sourceModel(t *testing.T, name string) string {
 		return r.Name == name
 	})]
 	return folderOf(t, map[string]string{
-		"config.json": r.Config, "generation_config.json": r.Text.Generation, "tokenizer.json": numbered(t, 96), "model.safetensors": weightsOf(t, r.State),
+		"config.json": r.Config, "generation_config.json": r.Text.Generation, "tokenizer.json": fixtures.Words(96), "model.safetensors": fixtures.Weights(r.State),
 	})
 }
 

@@ -214,20 +214,26 @@ func TestDecodersWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer engine.Close()
-			var wait sync.WaitGroup
-			for _, run := range r.Runs {
-				wait.Go(func() {
-					got, err := engine.Generate(t.Context(), generate.Request{Prompt: run.Prompt, MaxTokens: len(run.Tokens)}, nil)
-					if err != nil {
-						t.Error(err)
-					} else if !slices.Equal(got.Tokens, run.Tokens) {
-						t.Errorf("prompt of %d tokens: %s", len(run.Prompt), firstOther(got.Tokens, run.Tokens))
-					}
-				})
-			}
-			wait.Wait()
+			r.writes(t, engine)
 		}
 	})
+}
+
+// writes has an engine answer the recorded prompts at the same time, and compares the tokens.
+func (r *decoderRecord) writes(t *testing.T, engine *generate.Engine) {
+	t.Helper()
+	var wait sync.WaitGroup
+	for _, run := range r.Runs {
+		wait.Go(func() {
+			got, err := engine.Generate(t.Context(), generate.Request{Prompt: run.Prompt, MaxTokens: len(run.Tokens)}, nil)
+			if err != nil {
+				t.Error(err)
+			} else if !slices.Equal(got.Tokens, run.Tokens) {
+				t.Errorf("prompt of %d tokens: %s", len(run.Prompt), firstOther(got.Tokens, run.Tokens))
+			}
+		})
+	}
+	wait.Wait()
 }
 
 // TestDecodersInAFile: keys and values that wait in a file while other layers are computed change no token, and memory has
@@ -242,18 +248,7 @@ func TestDecodersInAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer engine.Close()
-		var wait sync.WaitGroup
-		for _, run := range r.Runs {
-			wait.Go(func() {
-				got, err := engine.Generate(t.Context(), generate.Request{Prompt: run.Prompt, MaxTokens: len(run.Tokens)}, nil)
-				if err != nil {
-					t.Error(err)
-				} else if !slices.Equal(got.Tokens, run.Tokens) {
-					t.Errorf("prompt of %d tokens: %s", len(run.Prompt), firstOther(got.Tokens, run.Tokens))
-				}
-			})
-		}
-		wait.Wait()
+		r.writes(t, engine)
 		p, err := engine.Forecast(t.Context())
 		if err != nil {
 			t.Fatal(err)
