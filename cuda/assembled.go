@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
+	"github.com/optimem/optimem/internal/replace"
 )
 
 // mostKeptBytes bounds the assembled kernels that a folder keeps: those of some drivers and GPUs.
@@ -119,19 +119,8 @@ func keepAssembled(dir, name string, cubin []byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".cubin-*")
-	if err != nil {
+	if err := replace.File(filepath.Join(dir, name), kernels.PackAssembled(cubin)); err != nil {
 		return err
-	}
-	_, err = f.Write(kernels.PackAssembled(cubin))
-	if failed := f.Close(); err == nil {
-		err = failed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return dropOldest(dir, mostKeptBytes)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/internal/replace"
 	"github.com/optimem/optimem/storage"
 )
 
@@ -190,22 +191,10 @@ func Save(path string, h Host, rates cost.Rates) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(dir, ".calibration-*")
-	if err != nil {
-		return err
-	}
-	_, err = temporary.Write(append(text, '\n'))
-	if err = errors.Join(err, temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temporary.Name()))
-	}
-	return nil
+	return replace.File(path, append(text, '\n'))
 }
 
 // read returns what is in a file, nothing where there is none, or one of another version.

@@ -68,7 +68,7 @@ var diagram = map[string][]string{
 	"device/null":       {"device", "graph", "tensor"},
 	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
 	"device/late":       {"device", "graph"},
-	"cuda":              {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
+	"cuda":              {"device", "graph", "graph/rewrite", "internal/replace", "tensor", "cuda/..."},
 	"cuda/...":          {"device", "graph", "tensor", "cuda/..."},
 	"internal/cpu": {
 		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/axes", "internal/cpu/blocked", "internal/cpu/codes", "internal/cpu/elementwise",
@@ -131,7 +131,7 @@ var diagram = map[string][]string{
 		"cmd/optimem/internal/jsonout", "cmd/optimem/internal/listing", "cmd/optimem/internal/newfile",
 		"cmd/optimem/internal/planned", "cmd/optimem/internal/profiled", "cmd/optimem/internal/values",
 		"cmd/optimem/internal/wording", "cost", "device", "generate", "graph", "internal/calibrate", "internal/npy",
-		"internal/preprocess", "layers", "loader", "memory", "models", "pipeline", "plan", "plan/slots", "profile",
+		"internal/preprocess", "internal/replace", "layers", "loader", "memory", "models", "pipeline", "plan", "plan/slots", "profile",
 		"runtime", "storage", "tensor", "top", "trace",
 	},
 	"cmd/optimem/internal/listing": {
@@ -191,7 +191,7 @@ var diagram = map[string][]string{
 	"text/template/internal/python": {},
 	"text/grammar":                  {},
 
-	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "cost", "plan", "storage", "storage/packed", "tensor"},
+	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "cost", "plan", "storage", "storage/packed", "tensor", "internal/replace"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},
@@ -201,6 +201,7 @@ var diagram = map[string][]string{
 	"internal/ascii":           {},
 	"internal/recent":          {},
 	"internal/panicked":        {},
+	"internal/replace":         {},
 	"internal/fixtures":        {},
 	"internal/lint":            {},
 	"internal/mutants":         {},

@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/cmd/optimem/internal/jsonout"
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/replace"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/slots"
@@ -110,21 +111,7 @@ func saveRouting(path string, all map[string]*slots.Curve) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".routing-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return replace.File(path, text)
 }
 
 // A RoutingRecord is what a command keeps of routing, and the trace that it writes.
