@@ -131,7 +131,7 @@ func (r *Run) SessionFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Mode, "mode", Modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
 	flags.Var(&r.Memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
 	flags.Var(&r.HostMemory, "host-memory", "bytes of host memory for staging and copies")
-	flags.Var(&r.Swap, "swap", "cpu: let activations wait in a file of at most this size (default: none)")
+	flags.Var(&r.Swap, "swap", "cpu: let what is not needed for a while wait in a file of at most this size")
 	flags.StringVar(&r.swapFolder, "swap-folder", "", "the `FOLDER` of that file (default: /var/tmp, else that of temporary files)")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
