@@ -22,12 +22,16 @@ type bodies struct {
 	spare      [][]byte
 	spareBytes int64
 	drops      *time.Timer
+	// lent is how much memory those have who read what nobody wants.
+	lent int
 }
 
 const (
 	// leastKept is how many bytes memory has that is kept. Its sizes are multiples of keptPiece.
 	leastKept = 256 << 10
 	keptPiece = 64 << 10
+	// mostLent have memory to read what nobody wants.
+	mostLent = 4
 )
 
 // keptFor is how long memory is kept that nobody uses. Tests lengthen it.
@@ -71,6 +75,28 @@ func (b *bodies) keep(m []byte) {
 	} else {
 		b.drops.Reset(keptFor)
 	}
+}
+
+// lend reserves memory to read what nobody wants, or returns nil where enough have some, or there is none.
+func (b *bodies) lend() []byte {
+	n := keptSize(leastKept)
+	b.mu.Lock()
+	if b.lent >= mostLent || n > b.most-b.held {
+		b.mu.Unlock()
+		return nil
+	}
+	b.yield(n)
+	b.held, b.lent = b.held+n, b.lent+1
+	b.mu.Unlock()
+	return b.memory(n)
+}
+
+// takeBack takes what was lent.
+func (b *bodies) takeBack(m []byte) {
+	b.mu.Lock()
+	b.held, b.lent = b.held-int64(len(m)), b.lent-1
+	b.mu.Unlock()
+	b.keep(m)
 }
 
 // yield has so many bytes free, which there are without what is kept.

@@ -441,3 +441,62 @@ func TestRetire(t *testing.T) {
 	}
 	until(t, "it is closed", s.closed.Load)
 }
+
+// TestDrained: what nobody wants is read into memory that is reserved, by few at a time, and all of it is given back.
+func TestDrained(t *testing.T) {
+	r, s := serveSlow(t, Options{MaxQueue: 1, MaxBody: 8 << 20, MaxBodies: 8 << 20})
+	first := make(chan int, 1)
+	go func() {
+		status, _, _ := ask(r.Handler(), "POST", slowPath, empty)
+		first <- status
+	}()
+	until(t, "a pass", func() bool { return s.calls.Load() == 1 })
+	before := r.bodies.heldBytes()
+	var most int
+	var held int64
+	body := &seen{Reader: io.LimitReader(zeros{}, 4<<20), on: func(n int) { most, held = max(most, n), max(held, r.bodies.heldBytes()) }}
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("POST", slowPath, body))
+	n := keptSize(leastKept)
+	if w.Code != 429 || int64(most) != n || held != before+n || r.bodies.heldBytes() != before {
+		t.Errorf("%d; reads of %d bytes; %d bytes are held then, and %d after, %d before", w.Code, most, held, r.bodies.heldBytes(), before)
+	}
+	var lent [][]byte
+	for m := r.bodies.lend(); m != nil; m = r.bodies.lend() {
+		lent = append(lent, m)
+	}
+	if len(lent) != mostLent || r.bodies.heldBytes() != before+mostLent*n {
+		t.Errorf("memory is lent to %d, %d bytes are held", len(lent), r.bodies.heldBytes())
+	}
+	most = 0
+	body.Reader = io.LimitReader(zeros{}, 4<<20)
+	w = httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("POST", slowPath, body))
+	if w.Code != 429 || most == 0 || most > 32<<10 {
+		t.Errorf("%d; reads of %d bytes", w.Code, most)
+	}
+	for _, m := range lent {
+		r.bodies.takeBack(m)
+	}
+	close(s.free)
+	if status := <-first; status != 200 || r.bodies.lent != 0 {
+		t.Errorf("the request that had begun: %d; memory is lent to %d", status, r.bodies.lent)
+	}
+	until(t, "no bytes are held", func() bool { return r.bodies.heldBytes() == 0 })
+}
+
+// seen tells how much is read at once.
+type seen struct {
+	io.Reader
+	on func(int)
+}
+
+func (s *seen) Read(to []byte) (int, error) {
+	s.on(len(to))
+	return s.Reader.Read(to)
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(to []byte) (int, error) { clear(to); return len(to), nil }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -124,7 +123,7 @@ func (r *Registry) counted(next http.Handler, one bool) http.Handler {
 		defer b.free()
 		c := &counting{ReadCloser: req.Body, body: b}
 		if one && req.ProtoMajor == 2 { // where the time to read is the request's alone
-			c.ReadCloser = pacedBody{&paced{req.Body, http.NewResponseController(w), time.Now(), 0}, req.Body}
+			c.ReadCloser = pacedBody{newPaced(w, req.Body), req.Body}
 		}
 		req.Body = c
 		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), countingKey{}, c)))

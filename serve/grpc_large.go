@@ -47,7 +47,7 @@ func (r *Registry) large(next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		from := &paced{req.Body, http.NewResponseController(w), time.Now(), 0}
+		from := newPaced(w, req.Body)
 		begin := make([]byte, framePrefix, framePrefix+messageHead)
 		n, err := io.ReadFull(from, begin)
 		size := int64(0)

@@ -427,9 +427,7 @@ func (r *Registry) inferREST(w http.ResponseWriter, req *http.Request, v *versio
 		return err
 	}
 	if err := r.crammed(v); err != nil {
-		// The client hears it when it has sent all, and goes on with its connection. What is sent costs no memory.
-		_, _ = io.Copy(io.Discard, &paced{http.MaxBytesReader(w, req.Body, r.opts.MaxBody), http.NewResponseController(w), time.Now(), 0})
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		r.drain(w, req)
 		return err
 	}
 	b, err := r.readBody(w, req, header)

@@ -21,7 +21,8 @@ func NewServer(handler http.Handler) *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler: handler, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 512, MaxReadFrameSize: 1 << 20, SendPingTimeout: time.Minute},
+		ConnContext: withConn,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 512, MaxReadFrameSize: 1 << 20, SendPingTimeout: time.Minute},
 	}
 }
 

@@ -53,6 +53,8 @@ type report struct {
 	// Processor is what the server's processes took for an answer, Resident what they have in the end.
 	Processor float64 `json:"processor_seconds_per_answer,omitempty"`
 	Resident  int64   `json:"resident_bytes,omitempty"`
+	// Generator is what asking took, of processors that the server could else have.
+	Generator float64 `json:"generator_processor_seconds,omitempty"`
 	// Tokens are those that answers of OpenAI's protocol say that they have.
 	Tokens float64 `json:"tokens_per_second,omitempty"`
 }
@@ -137,10 +139,11 @@ func main() {
 		print(run())
 		return
 	}
-	before := processes(*pid)
+	before, own := processes(*pid), processes(os.Getpid())
 	r, err := run()
 	if err == nil {
 		after := processes(*pid)
+		r.Generator = processes(os.Getpid()).seconds - own.seconds
 		r.Processor = (after.seconds - before.seconds) / max(r.PerSecond*r.Seconds, 1)
 		r.Resident = after.bytes
 	}
