@@ -22,6 +22,8 @@ type channels struct {
 	squares map[string][]float64
 	// alike has layers whose groups' scales are those of the least error of numbers that all weigh the same.
 	alike map[string]bool
+	// few are inputs of too few rows: see [fewRows].
+	few map[string]bool
 }
 
 // A turned is how a layer is scaled.
@@ -95,17 +97,27 @@ func (t *turned) lost(k integers, x []float32, scale, zero float32, first int64)
 
 // scaledTypes are the models of transformers whose norms multiply by their weights, and whose blocks are as makers has
 // them.
-var scaledTypes = []string{"llama", "mistral", "qwen2", "qwen3"}
+var scaledTypes = []string{"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}
 
-// makers are what makes the inputs of the layers of a block: a norm or a layer, whose numbers or rows are divided.
-var makers = []struct {
+// A maker is what makes the inputs of layers of a block: a norm or a layer, whose numbers or rows are divided.
+type maker struct {
 	maker  string
 	layers []string
-}{
+}
+
+// makers are those of every block, expertMakers those of each of its experts. What experts have in common with their
+// router is not scaled.
+var makers = []maker{
 	{"input_layernorm", []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}},
 	{"self_attn.v_proj", []string{"self_attn.o_proj"}},
 	{"post_attention_layernorm", []string{"mlp.gate_proj", "mlp.up_proj"}},
 	{"mlp.up_proj", []string{"mlp.down_proj"}},
+	{"mlp.shared_expert.up_proj", []string{"mlp.shared_expert.down_proj"}},
+}
+
+var expertMakers = []maker{
+	{"mlp.experts.%d.up_proj", []string{"mlp.experts.%d.down_proj"}},
+	{"block_sparse_moe.experts.%d.w3", []string{"block_sparse_moe.experts.%d.w2"}},
 }
 
 // A scaling is layers that are given the same, and what makes it.
@@ -132,25 +144,41 @@ func (f *Folder) scalings() []scaling {
 			return list
 		}
 		for _, m := range makers {
-			x := scaling{maker: items[prefix+m.maker+".weight"]}
-			if _, ok := items[prefix+m.maker+".bias"]; ok {
-				x.bias = prefix + m.maker + ".bias"
-			}
-			complete := x.maker != nil && (x.maker.module != "" || len(x.maker.weight.Layout.Shape) == 1)
-			for _, name := range m.layers {
-				it := items[prefix+name+".weight"]
-				if complete = complete && it != nil && it.module != "" && int64(x.maker.weight.Layout.Shape[0]) == it.columns; !complete {
-					break
-				}
-				input := f.opts.Calibration.Input(it.weight.Name)
-				complete = input != "" && (x.input == "" || x.input == input)
-				x.layers, x.input = append(x.layers, it), input
-			}
-			if complete {
+			if x, complete := f.scaling(items, prefix, m); complete {
 				list = append(list, x)
 			}
 		}
+		for _, of := range expertMakers {
+			for expert := 0; ; expert++ {
+				m := maker{fmt.Sprintf(of.maker, expert), []string{fmt.Sprintf(of.layers[0], expert)}}
+				if items[prefix+m.maker+".weight"] == nil {
+					break
+				}
+				if x, complete := f.scaling(items, prefix, m); complete {
+					list = append(list, x)
+				}
+			}
+		}
 	}
+}
+
+// scaling returns what a maker of a block makes the inputs of, and whether it can be scaled.
+func (f *Folder) scaling(items map[string]*item, prefix string, m maker) (x scaling, complete bool) {
+	x.maker = items[prefix+m.maker+".weight"]
+	if _, ok := items[prefix+m.maker+".bias"]; ok {
+		x.bias = prefix + m.maker + ".bias"
+	}
+	complete = x.maker != nil && (x.maker.module != "" || len(x.maker.weight.Layout.Shape) == 1)
+	for _, name := range m.layers {
+		it := items[prefix+name+".weight"]
+		if complete = complete && it != nil && it.module != "" && int64(x.maker.weight.Layout.Shape[0]) == it.columns; !complete {
+			break
+		}
+		input := f.opts.Calibration.Input(it.weight.Name)
+		complete = input != "" && (x.input == "" || x.input == input)
+		x.layers, x.input = append(x.layers, it), input
+	}
+	return x, complete
 }
 
 // findChannels finds the scales of all channels, before anything is written.
@@ -161,7 +189,10 @@ func (f *Folder) findChannels(ctx context.Context) error {
 	if json.Unmarshal(f.config, &config) != nil || !slices.Contains(scaledTypes, config.ModelType) {
 		return fmt.Errorf("%w: channels of models of the type %.40q are not scaled: only of %s", loader.ErrUnsupported, config.ModelType, strings.Join(scaledTypes, ", "))
 	}
-	f.channels = channels{make(map[string][]float32), make(map[string][]float32), make(map[string][]float64), make(map[string]bool)}
+	f.channels = channels{
+		columns: make(map[string][]float32), rows: make(map[string][]float32), squares: make(map[string][]float64),
+		alike: make(map[string]bool), few: make(map[string]bool),
+	}
 	list := f.scalings()
 	if len(list) == 0 {
 		return fmt.Errorf("%w: no channels to scale", loader.ErrUnsupported)
@@ -187,7 +218,10 @@ func (f *Folder) findChannels(ctx context.Context) error {
 			n := int(math.Sqrt(float64(len(sums[i]))))
 			h := newHessian(sums[i][:n*n], n, false)
 			for k := range list {
-				if list[k].input == inputs[i] {
+				if list[k].input != inputs[i] {
+					continue
+				}
+				if f.channels.few[inputs[i]] = f.isFew(list[k].layers[0]); !f.channels.few[inputs[i]] {
 					if err := f.scale(ctx, &list[k], h); err != nil {
 						return err
 					}

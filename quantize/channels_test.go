@@ -93,7 +93,7 @@ func TestChannelsOfRealLayer(t *testing.T) {
 		{Scheme{Kind: "int4", Group: 128, Minimum: true}, 0.97}, {Scheme{Kind: "int8", Minimum: true}, 0.99},
 	} {
 		f := &Folder{opts: Options{Scheme: c.scheme}}
-		f.channels = channels{make(map[string][]float32), make(map[string][]float32), make(map[string][]float64), make(map[string]bool)}
+		f.channels = channels{make(map[string][]float32), make(map[string][]float32), make(map[string][]float64), make(map[string]bool), make(map[string]bool)}
 		maker := &item{weight: tensor.Weight{Name: "norm"}}
 		h := newHessian(append([]float64(nil), sums...), int(it.columns), false)
 		if err := f.scale(t.Context(), &scaling{maker: maker, layers: []*item{it}}, h); err != nil {

@@ -13,6 +13,22 @@ type inputs struct {
 	layers map[string]int
 	sums   map[string][]float64
 	made   map[string]*hessian
+	// few are inputs of too few rows: see [fewRows].
+	few map[string]bool
+}
+
+// fewRows is for how many columns an expert has to be given a row at least. Of fewer rows the sums say next to nothing of
+// others: codes are chosen without them then.
+const fewRows = 4
+
+// isFew reports whether a layer was given too few rows, of how many at least, and how many they were; it is false where
+// they are all there is.
+func (f *Folder) isFew(it *item) (few bool) {
+	if f.opts.Calibration == nil {
+		return false
+	}
+	rows, routed := f.opts.Calibration.Routed(f.opts.Calibration.Input(it.weight.Name))
+	return routed && rows < max(1, it.columns/fewRows)
 }
 
 // hessian returns what a layer's errors are weighed by, nil where its input is not known.
@@ -22,6 +38,9 @@ func (x *inputs) hessian(ctx context.Context, f *Folder, it *item) (*hessian, er
 	}
 	input := f.opts.Calibration.Input(it.weight.Name)
 	if input == "" {
+		return nil, nil
+	}
+	if x.few[input] {
 		return nil, nil
 	}
 	if h := x.made[input]; h != nil {
@@ -35,6 +54,11 @@ func (x *inputs) hessian(ctx context.Context, f *Folder, it *item) (*hessian, er
 	sums := x.sums[input]
 	if int64(len(sums)) != it.columns*it.columns {
 		return nil, fmt.Errorf("%w: %d numbers of an input's sums for %d columns", errInputs, len(sums), it.columns)
+	}
+	if f.isFew(it) {
+		delete(x.sums, input)
+		x.few[input] = true
+		return nil, nil
 	}
 	h := newHessian(sums, int(it.columns), f.opts.ByUse)
 	delete(x.sums, input)
@@ -51,13 +75,14 @@ var errInputs = errors.New("calibration of another model")
 // add has the sums made of the input of a layer, and of those that follow.
 func (x *inputs) add(ctx context.Context, f *Folder, it *item) error {
 	if x.layers == nil {
-		x.layers, x.sums, x.made = make(map[string]int), make(map[string][]float64), make(map[string]*hessian)
+		x.layers, x.sums = make(map[string]int), make(map[string][]float64)
+		x.made, x.few = make(map[string]*hessian), make(map[string]bool)
 		f.eachInput(func(_ *item, input string) { x.layers[input]++ })
 	}
 	var wanted []string
 	named := make(map[string]bool)
 	f.eachInput(func(other *item, input string) {
-		if (other == it || len(wanted) > 0) && x.layers[input] > 0 && x.sums[input] == nil && x.made[input] == nil && !named[input] {
+		if (other == it || len(wanted) > 0) && x.layers[input] > 0 && x.sums[input] == nil && x.made[input] == nil && !x.few[input] && !named[input] {
 			wanted, named[input] = append(wanted, input), true
 		}
 	})

@@ -61,6 +61,9 @@ type Calibration interface {
 	// Sums returns, for as many of the inputs as memory allows, in order and one at least, the sum of x·xᵀ over all
 	// that the layers are given: a matrix, row by row, that is the caller's. Matrices of heldBytes are held meanwhile.
 	Sums(ctx context.Context, inputs []string, heldBytes int64) ([][]float64, error)
+	// Routed returns how many rows the sums of an input are made of, once Sums has returned them, where the model sends
+	// only some rows to a layer, as to experts. It is false of inputs that are all there is.
+	Routed(input string) (rows int64, ok bool)
 }
 
 // ErrCalibration says that a scheme has no use for a calibration.

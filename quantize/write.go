@@ -43,8 +43,12 @@ type Layer struct {
 	Error float64
 	// Calibrated says that codes were chosen by what the layer is given. OutputError is then the root of the squared
 	// error of what it computes of that, by the squares of what it computed before.
-	Calibrated              bool
-	OutputError             float64
+	Calibrated  bool
+	OutputError float64
+	// Routed says that the model sends the layer only some rows of the text that it was to be calibrated with, RoutedRows
+	// how many. With too few it is not calibrated.
+	Routed                  bool
+	RoutedRows              int64
 	BytesBefore, BytesAfter int64
 	errors, squares         float64
 	outErrors, outSquares   float64
@@ -359,6 +363,11 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 	}
 	f.inputs.done(f, it)
 	layer.Calibrated = hessian != nil || c.turned != nil && c.turned.squares != nil
+	if f.opts.Calibration != nil {
+		if input := f.opts.Calibration.Input(it.weight.Name); layer.Calibrated || f.inputs.few[input] || f.channels.few[input] {
+			layer.RoutedRows, layer.Routed = f.opts.Calibration.Routed(input)
+		}
+	}
 	layer.Error, layer.OutputError = relative(layer.errors, layer.squares), relative(layer.outErrors, layer.outSquares)
 	layer.BitsPerWeight = 8 * float64(layer.BytesAfter) / (float64(it.rows) * float64(it.columns))
 	return layer, nil

@@ -287,11 +287,15 @@ func (q *quantizing) table(r *quantize.Report, scheme quantize.Scheme) string {
 		columns = append(columns, ascii.Right("OUTPUT"))
 	}
 	t := ascii.NewTable(append(columns, ascii.Right("BEFORE"), ascii.Right("AFTER"))...)
-	var before, after, weights int64
+	var before, after, weights, few int64
 	for _, l := range r.Layers {
 		out := "not calibrated"
-		if l.Calibrated {
+		switch {
+		case l.Calibrated:
 			out = percent(l.OutputError)
+		case l.Routed:
+			out = fmt.Sprintf("only %d rows", l.RoutedRows)
+			few++
 		}
 		t.Row(row(l.Module, fmt.Sprintf("%d×%d", l.Rows, l.Columns), l.BitsPerWeight, l.Error, out, l.BytesBefore, l.BytesAfter)...)
 		before, after, weights = before+l.BytesBefore, after+l.BytesAfter, weights+l.Rows*l.Columns
@@ -313,6 +317,9 @@ func (q *quantizing) table(r *quantize.Report, scheme quantize.Scheme) string {
 		b.WriteString("not calibrated\n")
 	} else {
 		b.WriteString("OUTPUT that of what layers\ncompute of the text that they were calibrated with\n")
+		if few > 0 {
+			fmt.Fprintf(&b, "%d layers of experts were sent too few rows of the text, and are not calibrated\n", few)
+		}
 	}
 	return b.String()
 }
@@ -327,8 +334,10 @@ type quantizedJSON struct {
 	RelativeError float64 `json:"relative_error"`
 	// OutputError is there of layers that were calibrated.
 	OutputError *float64 `json:"output_error,omitempty"`
-	BytesBefore int64    `json:"bytes_before"`
-	BytesAfter  int64    `json:"bytes_after"`
+	// RoutedRows is there of experts: how many rows of the text they were sent.
+	RoutedRows  *int64 `json:"routed_rows,omitempty"`
+	BytesBefore int64  `json:"bytes_before"`
+	BytesAfter  int64  `json:"bytes_after"`
 }
 
 type keptJSON struct {
@@ -339,9 +348,12 @@ type keptJSON struct {
 func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme, text *textMeasure) error {
 	layers := make([]quantizedJSON, len(r.Layers))
 	for i, l := range r.Layers {
-		layers[i] = quantizedJSON{l.Module, []int64{l.Rows, l.Columns}, l.BitsPerWeight, l.Error, nil, l.BytesBefore, l.BytesAfter}
+		layers[i] = quantizedJSON{l.Module, []int64{l.Rows, l.Columns}, l.BitsPerWeight, l.Error, nil, nil, l.BytesBefore, l.BytesAfter}
 		if l.Calibrated {
 			layers[i].OutputError = &l.OutputError
+		}
+		if l.Routed {
+			layers[i].RoutedRows = &l.RoutedRows
 		}
 	}
 	kept := make([]keptJSON, len(r.Kept))

@@ -17,7 +17,7 @@ func (g *gemmCall[T]) takesCodes() bool {
 		return false
 	}
 	turn, ok := turns[m.encoding.Name]
-	return ok && turn != nil && g.set.Turns() && g.set.HasCodes(g.m, roundOf(m.encoding))
+	return ok && turn != nil && g.set.HasCodes(g.m, roundOf(m.encoding))
 }
 
 // codesStrips returns how many strips of columns a part has then: codes take longer to compute with than to fetch, so

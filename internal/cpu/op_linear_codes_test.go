@@ -71,7 +71,7 @@ func TestLinearByCodes(t *testing.T) {
 			continue
 		}
 		tested++
-		for _, size := range [][2]int{{1, 5}, {3, 37}, {17, 2}} {
+		for _, size := range [][2]int{{1, 5}, {3, 37}, {9, 37}, {17, 2}} {
 			rng := rand.New(rand.NewPCG(uint64(e.ID), uint64(size[0])))
 			c := newCodesCase(rng, e, size[0], size[1], 2*max(int(e.Elements), 96)/int(e.Elements)*int(e.Elements))
 			want := c.run(t, pools["go"], e, nil, 0, c.m)

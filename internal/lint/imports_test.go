@@ -84,7 +84,7 @@ var diagram = map[string][]string{
 	},
 	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/tasks":   {},
-	"internal/cpu/codes":   {"internal/cpu/kernel", "tensor", "tensor/encoded"},
+	"internal/cpu/codes":   {"internal/cpu/kernel", "internal/cpu/ops", "tensor", "tensor/encoded"},
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.

@@ -133,6 +133,8 @@ func sameWeights(t *testing.T, a, b string) bool {
 // noSums is a calibration that knows nothing.
 type noSums struct{}
 
+func (noSums) Routed(string) (int64, bool) { return 0, false }
+
 func (noSums) Input(string) string { return "" }
 func (noSums) Sums(context.Context, []string, int64) ([][]float64, error) {
 	return nil, errors.New("asked")

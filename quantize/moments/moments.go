@@ -52,6 +52,8 @@ type Text struct {
 	// by it.
 	inputs map[string]string
 	widths map[string]int
+	// routed are how many rows of the text experts were given, by inputs: 0 until it was read for them.
+	routed map[string]int64
 }
 
 // ErrMemory says that the moments of one input take more than there is.
@@ -67,7 +69,7 @@ func Of(model *models.Model, tokens []uint32, opts Options) (*Text, error) {
 		return nil, perplexity.ErrShort
 	}
 	t := &Text{model: model, tokens: tokens, opts: opts, length: min(length, len(tokens))}
-	t.inputs, t.widths = make(map[string]string), make(map[string]int)
+	t.inputs, t.widths, t.routed = make(map[string]string), make(map[string]int), make(map[string]int64)
 	g, err := model.Graph(map[string]tensor.Shape{idsInput: {1, t.length}})
 	if err != nil {
 		return nil, err
@@ -88,6 +90,7 @@ func Of(model *models.Model, tokens []uint32, opts Options) (*Text, error) {
 		}
 		t.inputs[name] = same[key]
 	}
+	t.addExperts(g)
 	return t, nil
 }
 
@@ -112,7 +115,7 @@ func linears(g *graph.Graph) ([]string, map[string][]int) {
 			if w == nil {
 				continue
 			}
-			whole := in.Layout.IsContiguous() && in.Layout.Offset == 0 && in.Layout.Shape.Equal(w.Layout.Shape) && len(op.Guard) == 0
+			whole := isWhole(in, w.Layout.Shape) && len(op.Guard) == 0
 			switch {
 			case whole && op.Kind == "cast" && g.Values[op.Out[0]].DType == tensor.Float32:
 				weights[op.Out[0]] = w
@@ -134,6 +137,13 @@ func isFloat(d tensor.DType) bool { return d == tensor.Float32 || d.IsHalf() }
 
 // Input names what a layer is given: the first weight that is multiplied by it, "" where that is not known.
 func (t *Text) Input(weight string) string { return t.inputs[weight] }
+
+// Routed returns how many rows of the text the sums of an input are made of, where the model sends it only some: that of
+// experts. It is known once [Text.Sums] has returned them.
+func (t *Text) Routed(input string) (rows int64, ok bool) {
+	rows, ok = t.routed[input]
+	return rows, ok
+}
 
 // Each number of a matrix of moments is held as float64, and as float32 in a pass's output and in the plan.
 const sumBytes, passBytes = 8, 4 + 4
@@ -198,6 +208,9 @@ func (t *Text) read(ctx context.Context, inputs []string, opts runtime.Options) 
 		width := t.widths[name]
 		sums = append(sums, make([]float64, width*width))
 		out[outputName(name)] = tensor.Of(make([]float32, width*width), width, width)
+		if _, ok := t.routed[name]; ok {
+			t.routed[name], out[rowsName(name)] = 0, tensor.Of(make([]float32, 1))
+		}
 	}
 	for begin := 0; begin < len(t.tokens); begin += t.length {
 		window := t.tokens[begin:min(begin+t.length, len(t.tokens))]
@@ -215,6 +228,13 @@ func (t *Text) read(ctx context.Context, inputs []string, opts runtime.Options) 
 			}
 			if err := add(ctx, sums[i], numbers); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			if rows := out[rowsName(name)]; rows != nil {
+				n, err := tensor.Slice[float32](rows)
+				if err != nil {
+					return nil, err
+				}
+				t.routed[name] += int64(n[0])
 			}
 		}
 		if t.opts.Done != nil {
@@ -240,15 +260,29 @@ func add(ctx context.Context, sum []float64, numbers []float32) error {
 // outputName is what an input's moments are called in a graph.
 func outputName(input string) string { return "moments:" + input }
 
+// rowsName is what the number of the rows that an expert is given is called.
+func rowsName(input string) string { return "rows:" + input }
+
 // extended returns the graph whose outputs are the moments of inputs, and no others. They are computed just before the
 // first layer that is given them, so that no input waits for the end.
 func extended(g *graph.Graph, inputs []string) (*graph.Graph, error) {
 	wide := *g
 	wide.Values, wide.Ops, wide.Outputs, wide.Updates = slices.Clip(g.Values), slices.Clip(g.Ops), nil, nil
 	_, products := linears(g)
+	experts, _ := expertInputs(g)
 	before := make(map[int][]graph.Op) // what comes before an op
 	for _, name := range inputs {
 		var sum graph.Operand
+		if e, ok := experts[name]; ok {
+			sum, rows, err := expertMoment(&wide, &g.Ops[e.op], e)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			before[e.op] = append(before[e.op], wide.Ops[len(g.Ops):]...)
+			wide.Ops = slices.Clip(wide.Ops[:len(g.Ops)])
+			wide.Outputs = append(wide.Outputs, graph.Output{Name: outputName(name), Operand: sum}, graph.Output{Name: rowsName(name), Operand: rows})
+			continue
+		}
 		for i, at := range products[name] {
 			op := &g.Ops[at]
 			product, err := moment(&wide, op.Path, op.In[0])

@@ -1,8 +1,7 @@
 // Package codes makes codes of 8 bits with scales of what products of integers are of: a weight's blocks, of the
-// encodings whose codes are integers, and inputs.
+// encodings whose codes are integers, and inputs; and multiplies rows of inputs by them.
 //
-// It knows what blocks mean, and how numbers are rounded. It does not know ops, threads or how codes are multiplied
-// ([simd.Set.DotCodes]).
+// It knows what blocks mean, and how numbers are rounded. It does not know threads, nor where an op's operands lie.
 //
 //	expand := codes.Of("Q4_K") // nil for an encoding without integers
 //	expand(set, line, &weight)

@@ -1,8 +1,14 @@
 package kernel
 
-// CodeBlock is how many codes have a scale in common in [DotCodes]. Its sums are kept apart in CodeLanes: lane i has
-// those of the codes 4i to 4i+3 of all blocks.
-const CodeBlock, CodeLanes = 32, 8
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+)
+
+// CodeBlock is how many codes have a scale in common in [Set.DotCodes]. Sums of CodeLanes blocks that follow each other
+// are kept apart: lane i has those of the blocks i, CodeLanes + i, ….
+const CodeBlock, CodeLanes = 32, 4
 
 // Codes are blocks of CodeBlock codes of 8 bits, each with a scale and with what is added: of a weight's block its
 // minimum, of an input's its codes' sum times its scale.
@@ -11,45 +17,103 @@ type Codes struct {
 	Scales, Extra []float32
 }
 
-// codesFuncs are the kernels of a processor; nil ones are Go's.
+// codesFuncs are the kernels of a processor; nil ones are Go's. dot takes a multiple of CodeLanes blocks.
 type codesFuncs struct {
 	dot     func(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32)
 	nibbles func(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
+	panel   func(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
 }
 
 // DotCodes returns the product of a weight's blocks and an input's, whose codes are from −127 to 127:
 //
-//	for each block b, in order:
-//		for each lane i: lanes[i] += (w.Scales[b]·x.Scales[b]) · Σ w.Codes[32b+4i+j]·x.Codes[32b+4i+j], j from 0 to 3
-//		rest += w.Extra[b]·x.Extra[b]
+//	for each block b, in order, with i = b mod CodeLanes:
+//		lanes[i] += (w.Scales[b]·x.Scales[b]) · Σ w.Codes[32b+j]·x.Codes[32b+j], j from 0 to 31
+//		rest[i] += w.Extra[b]·x.Extra[b]
+//	((lanes[0] + lanes[2]) + (lanes[1] + lanes[3])) + ((rest[0] + rest[2]) + (rest[1] + rest[3]))
 //
-// Sums of codes are exact, and each other product and sum is rounded, so that every processor gives the same bits.
+// Sums of codes are exact, and each other product and sum is rounded, so that every processor gives the same bits, and
+// so does [Set.PanelCodes].
 func (s *Set) DotCodes(blocks int, w, x *Codes) float32 {
-	var sums [CodeLanes + 1]float32
-	if blocks > 0 {
-		wc, xc := w.Codes[:blocks*CodeBlock], x.Codes[:blocks*CodeBlock]
-		ws, wm, xs, xt := w.Scales[:blocks], w.Extra[:blocks], x.Scales[:blocks], x.Extra[:blocks]
-		if s != nil && s.codes.dot != nil {
-			s.codes.dot(blocks, &wc[0], &ws[0], &wm[0], &xc[0], &xs[0], &xt[0], &sums[0])
-		} else {
-			dotCodes(wc, ws, wm, xc, xs, xt, &sums)
-		}
+	var sums [2 * CodeLanes]float32
+	wc, xc := w.Codes[:blocks*CodeBlock], x.Codes[:blocks*CodeBlock]
+	ws, wm, xs, xt := w.Scales[:blocks], w.Extra[:blocks], x.Scales[:blocks], x.Extra[:blocks]
+	done := 0
+	if s != nil && s.codes.dot != nil && blocks >= CodeLanes {
+		done = blocks / CodeLanes * CodeLanes
+		s.codes.dot(done, &wc[0], &ws[0], &wm[0], &xc[0], &xs[0], &xt[0], &sums[0])
 	}
-	a, b := (sums[0]+sums[4])+(sums[2]+sums[6]), (sums[1]+sums[5])+(sums[3]+sums[7])
-	return (a + b) + sums[8]
+	for b := done; b < blocks; b++ {
+		w, x := wc[b*CodeBlock:][:CodeBlock], xc[b*CodeBlock:][:CodeBlock]
+		sum := int32(0)
+		for j, c := range w {
+			sum += int32(c) * int32(x[j])
+		}
+		scale := ws[b] * xs[b]
+		sums[b%CodeLanes] += float32(scale * float32(sum))
+		sums[CodeLanes+b%CodeLanes] += float32(wm[b] * xt[b])
+	}
+	return ((sums[0] + sums[2]) + (sums[1] + sums[3])) + ((sums[4] + sums[6]) + (sums[5] + sums[7]))
 }
 
-func dotCodes(wc []int8, ws, wm []float32, xc []int8, xs, xt []float32, sums *[CodeLanes + 1]float32) {
-	for b := range ws {
-		w, x := wc[b*CodeBlock:][:CodeBlock], xc[b*CodeBlock:][:CodeBlock]
-		scale := ws[b] * xs[b]
-		for i := range CodeLanes {
-			u, v := w[4*i:][:4], x[4*i:][:4]
-			sum := int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1]) + int32(u[2])*int32(v[2]) + int32(u[3])*int32(v[3])
-			sums[i] += float32(scale * float32(sum))
+// A CodePanel is PanelColumns lines of a weight side by side: of each line four codes after the other, and of each
+// block the scales of all lines and what they add.
+type CodePanel struct {
+	Words  []byte    // 4·PanelColumns for each four codes
+	Scales []float32 // 2·PanelColumns for each block
+}
+
+// PanelRows is how many rows of inputs [Set.PanelCodes] takes, PanelColumns how many lines of a weight.
+const PanelRows, PanelColumns = 8, TurnedLines
+
+// PanelFactors is how many factors a block of PanelRows rows has: see [PutFactors]. PanelSums is the room for sums.
+const PanelFactors, PanelSums = 3 * PanelRows, 2 * CodeLanes * PanelRows * PanelColumns
+
+// HasCodePanels reports whether there is a kernel for many rows of inputs.
+func (s *Set) HasCodePanels() bool { return s != nil && s.codes.panel != nil }
+
+// PutFactors writes the factors of one of the PanelRows rows that are multiplied together.
+func PutFactors(factors []float32, row int, x *Codes) {
+	for b, scale := range x.Scales {
+		f, sum := factors[b*PanelFactors+row:], int32(0)
+		for _, c := range x.Codes[b*CodeBlock:][:CodeBlock] {
+			sum += int32(c)
 		}
-		sums[CodeLanes] += float32(wm[b] * xt[b])
+		// A kernel multiplies by codes of the weight with 128 added to each.
+		f[0], f[PanelRows], f[2*PanelRows] = scale, x.Extra[b], math.Float32frombits(uint32(-128*sum))
 	}
+}
+
+// PutScales writes the scales of one of a panel's lines, and what its blocks add.
+func (p *CodePanel) PutScales(line int, w *Codes) {
+	for b, scale := range w.Scales {
+		to := p.Scales[b*2*PanelColumns+line:]
+		to[0], to[PanelColumns] = scale, w.Extra[b]
+	}
+}
+
+// PutCodes writes the codes of a panel's lines, which lie one after the other.
+func (s *Set) PutCodes(p *CodePanel, lines []int8) {
+	each := len(lines) / PanelColumns
+	if s.word.words != nil && each > 0 {
+		_ = p.Words[PanelColumns*each-1]
+		s.word.words(1, each/16, (*byte)(unsafe.Pointer(&lines[0])), each, 0, &p.Words[0], 4*PanelColumns)
+		return
+	}
+	for j := range PanelColumns {
+		line := lines[j*each:][:each]
+		for i := 0; i < each; i += 4 {
+			word := uint32(uint8(line[i])) | uint32(uint8(line[i+1]))<<8 | uint32(uint8(line[i+2]))<<16 | uint32(uint8(line[i+3]))<<24
+			binary.LittleEndian.PutUint32(p.Words[i*PanelColumns+4*j:], word)
+		}
+	}
+}
+
+// PanelCodes multiplies a panel by PanelRows rows of codes, ldx codes apart. The first PanelRows·PanelColumns of sums,
+// which is room for PanelSums, are the products, each with the bits that [Set.DotCodes] gives.
+func (s *Set) PanelCodes(blocks int, p *CodePanel, x []int8, ldx int, factors, sums []float32) {
+	_, _ = p.Words[blocks*CodeBlock*PanelColumns-1], p.Scales[blocks*2*PanelColumns-1]
+	_, _, _ = x[(PanelRows-1)*ldx+blocks*CodeBlock-1], factors[blocks*PanelFactors-1], sums[PanelSums-1]
+	s.codes.panel(blocks, &p.Words[0], &p.Scales[0], &x[0], ldx, &factors[0], &sums[0])
 }
 
 // Nibbles looks codes of half a byte up. A group has pieces of 16 bytes, the low halves of all its bytes before the

@@ -12,13 +12,18 @@ func dotCodes256(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *fl
 //go:noescape
 func dotCodesVNNI(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32)
 
+// panelCodesVNNI multiplies a panel by eight rows: see PanelCodes. AVX512-VNNI, of vectors of 512 bits.
+//
+//go:noescape
+func panelCodesVNNI(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
+
 //go:noescape
 func nibbles256(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
 
 func init() {
-	avx2.codes = codesFuncs{dotCodes256, nibbles256}
+	avx2.codes = codesFuncs{dot: dotCodes256, nibbles: nibbles256}
 	avx512.codes = avx2.codes
 	if cpu.X86.HasAVX512VNNI {
-		avx512.codes.dot = dotCodesVNNI
+		avx512.codes.dot, avx512.codes.panel = dotCodesVNNI, panelCodesVNNI
 	}
 }

@@ -15,16 +15,11 @@ TEXT ·dotCodes128(SB), NOSPLIT, $0-64
 	MOVD sums+56(FP), R7
 	VMOVI $0, V16.B16
 	VMOVI $0, V17.B16
-	VMOVI $0, V18.B16
 loop:
-	SUBS $1, R0, R0
+	SUBS $4, R0, R0
 	BLT done
 	FLDPQ 0(R1), (F0, F1)
 	FLDPQ 0(R4), (F2, F3)
-	VLD1R (R2), [V8.S4]
-	VLD1R (R5), [V9.S4]
-	VLD1R (R3), [V10.S4]
-	VLD1R (R6), [V11.S4]
 	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
 	WORD $0x4e22c005 // smull2 v5.8h, v0.16b, v2.16b
 	WORD $0x0e23c026 // smull v6.8h, v1.8b, v3.8b
@@ -33,25 +28,62 @@ loop:
 	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
 	WORD $0x4e602884 // saddlp v4.4s, v4.8h
 	WORD $0x4e6028c6 // saddlp v6.4s, v6.8h
-	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	VADDP V6.S4, V4.S4, V20.S4
+	FLDPQ 32(R1), (F0, F1)
+	FLDPQ 32(R4), (F2, F3)
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x4e22c005 // smull2 v5.8h, v0.16b, v2.16b
+	WORD $0x0e23c026 // smull v6.8h, v1.8b, v3.8b
+	WORD $0x4e23c027 // smull2 v7.8h, v1.16b, v3.16b
+	WORD $0x4e65bc84 // addp v4.8h, v4.8h, v5.8h
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e602884 // saddlp v4.4s, v4.8h
+	WORD $0x4e6028c6 // saddlp v6.4s, v6.8h
+	VADDP V6.S4, V4.S4, V21.S4
+	FLDPQ 64(R1), (F0, F1)
+	FLDPQ 64(R4), (F2, F3)
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x4e22c005 // smull2 v5.8h, v0.16b, v2.16b
+	WORD $0x0e23c026 // smull v6.8h, v1.8b, v3.8b
+	WORD $0x4e23c027 // smull2 v7.8h, v1.16b, v3.16b
+	WORD $0x4e65bc84 // addp v4.8h, v4.8h, v5.8h
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e602884 // saddlp v4.4s, v4.8h
+	WORD $0x4e6028c6 // saddlp v6.4s, v6.8h
+	VADDP V6.S4, V4.S4, V22.S4
+	FLDPQ 96(R1), (F0, F1)
+	FLDPQ 96(R4), (F2, F3)
+	WORD $0x0e22c004 // smull v4.8h, v0.8b, v2.8b
+	WORD $0x4e22c005 // smull2 v5.8h, v0.16b, v2.16b
+	WORD $0x0e23c026 // smull v6.8h, v1.8b, v3.8b
+	WORD $0x4e23c027 // smull2 v7.8h, v1.16b, v3.16b
+	WORD $0x4e65bc84 // addp v4.8h, v4.8h, v5.8h
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e602884 // saddlp v4.4s, v4.8h
+	WORD $0x4e6028c6 // saddlp v6.4s, v6.8h
+	VADDP V6.S4, V4.S4, V23.S4
+	FMOVQ 0(R2), F8
+	FMOVQ 0(R5), F9
+	FMOVQ 0(R3), F10
+	FMOVQ 0(R6), F11
+	VADDP V21.S4, V20.S4, V20.S4
+	VADDP V23.S4, V22.S4, V22.S4
+	VADDP V22.S4, V20.S4, V20.S4
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
 	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
-	WORD $0x4e24d610 // fadd v16.4s, v16.4s, v4.4s
-	WORD $0x4e26d631 // fadd v17.4s, v17.4s, v6.4s
-	WORD $0x4e2ad652 // fadd v18.4s, v18.4s, v10.4s
-	ADD $32, R1, R1
-	ADD $32, R4, R4
-	ADD $4, R2, R2
-	ADD $4, R3, R3
-	ADD $4, R5, R5
-	ADD $4, R6, R6
+	WORD $0x6e28de94 // fmul v20.4s, v20.4s, v8.4s
+	WORD $0x4e2ad631 // fadd v17.4s, v17.4s, v10.4s
+	WORD $0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
+	ADD $128, R1, R1
+	ADD $128, R4, R4
+	ADD $16, R2, R2
+	ADD $16, R3, R3
+	ADD $16, R5, R5
+	ADD $16, R6, R6
 	B loop
 done:
 	FSTPQ (F16, F17), 0(R7)
-	FMOVS F18, 32(R7)
 	RET
 
 TEXT ·nibbles128(SB), NOSPLIT, $0-48

@@ -93,3 +93,84 @@ func TestNibbles(t *testing.T) {
 		}
 	}
 }
+
+// TestPanelCodes: many rows by many lines side by side have the bits of each row by each line, whatever the number of
+// blocks, and stay in their memory.
+func TestPanelCodes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, s := range All() {
+		if !s.HasCodePanels() {
+			continue
+		}
+		for _, blocks := range []int{1, 2, 3, 4, 5, 8, 23} {
+			k := blocks * CodeBlock
+			ldx := k + 32*rng.IntN(2)
+			lines, x := make([]int8, PanelColumns*k), make([]int8, (PanelRows-1)*ldx+k)
+			for i := range lines {
+				lines[i] = int8(rng.Uint32())
+			}
+			for i := range x {
+				x[i] = int8(rng.IntN(255) - 127)
+			}
+			if blocks == 5 { // the largest sums that there are
+				for i := range lines {
+					lines[i] = -128
+				}
+				for i := range x {
+					x[i] = -127
+				}
+			}
+			panel := &CodePanel{Words: make([]byte, PanelColumns*k), Scales: make([]float32, 2*PanelColumns*blocks)}
+			factors, sums := make([]float32, PanelFactors*blocks), make([]float32, PanelSums+1)
+			sums[PanelSums] = 77
+			random := func() []float32 {
+				list := make([]float32, blocks)
+				for i := range list {
+					list[i] = rng.Float32() - 0.4
+				}
+				return list
+			}
+			var rows, columns []*Codes
+			for r := range PanelRows {
+				rows = append(rows, &Codes{Codes: x[r*ldx:][:k], Scales: random(), Extra: random()})
+				PutFactors(factors, r, rows[r])
+			}
+			for j := range PanelColumns {
+				columns = append(columns, &Codes{Codes: lines[j*k:][:k], Scales: random(), Extra: random()})
+				panel.PutScales(j, columns[j])
+			}
+			s.PutCodes(panel, lines)
+			s.PanelCodes(blocks, panel, x, ldx, factors, sums)
+			var none *Set
+			for r, row := range rows {
+				for j, column := range columns {
+					got, want := sums[r*PanelColumns+j], none.DotCodes(blocks, column, row)
+					if math.Float32bits(got) != math.Float32bits(want) {
+						t.Fatalf("%s, %d blocks: row %d by line %d is %v, want %v", s.Name, blocks, r, j, got, want)
+					}
+				}
+			}
+			if sums[PanelSums] != 77 {
+				t.Errorf("%s: more was written than sums", s.Name)
+			}
+		}
+	}
+}
+
+// TestPutCodes: a panel has four codes of each line side by side, with and without a kernel for that.
+func TestPutCodes(t *testing.T) {
+	const k = 64
+	lines := make([]int8, PanelColumns*k)
+	for i := range lines {
+		lines[i] = int8(i * 7)
+	}
+	for _, s := range append(All(), &Set{}) {
+		p := &CodePanel{Words: make([]byte, PanelColumns*k)}
+		s.PutCodes(p, lines)
+		for i, c := range p.Words {
+			if want := lines[i/4%PanelColumns*k+i/(4*PanelColumns)*4+i%4]; int8(c) != want {
+				t.Fatalf("%q: byte %d is %d, want %d", s.Name, i, int8(c), want)
+			}
+		}
+	}
+}

@@ -58,7 +58,7 @@ type encodedSet struct {
 }
 
 // Turns reports whether there are kernels that make panels of blocks of codes.
-func (s *Set) Turns() bool { return s.encoded.bytes != nil }
+func (s *Set) Turns() bool { return s.encoded.bytes != nil && !s.word.few }
 
 // Turn makes columns of lines of codes.
 func (s *Set) Turn(t *Turn) {

@@ -10,6 +10,10 @@ type wordSet struct {
 	expandNibbles func(lines, steps, pieces int, src *byte, stride, gap int, table, dst *byte)
 	// bytes is for codes that are bytes; the others for half bytes: with minima, and with numbers that are rounded.
 	bytes, nibbles, nibblesF16, nibblesBF16 []codesFunc
+	// bytesF16 and bytesBF16 are for half bytes that are written as bytes first, with numbers that are rounded.
+	bytesF16, bytesBF16 []codesFunc
+	// few says that columns of numbers are made faster in other ways than by Turn.
+	few bool
 }
 
 type codesFunc = func(
@@ -34,7 +38,7 @@ var nothing = func() (list [CodesMost * TurnedLines]float32) {
 // HasCodes reports whether Codes takes codes that are numbers of so few rows, half bytes or bytes, rounded or not.
 func (s *Set) HasCodes(rows int, round Element) bool {
 	w := &s.word
-	return w.words != nil && rows <= FewRows && (round == Float32 || len(w.nibblesF16) > 0)
+	return w.words != nil && rows <= FewRows && (round == Float32 || len(w.nibblesF16) > 0 || len(w.bytesF16) > 0)
 }
 
 // CodesTurns is how many Turns the columns of Codes are: those of a Turn are TurnedLines.
@@ -107,7 +111,12 @@ func (s *Set) Codes(
 		_, p = bias[s.Columns-1], &bias[0]
 	}
 	kernels, table := s.word.bytes, (*byte)(nil)
-	if t.Table != nil {
+	switch {
+	case t.Table == nil && t.Round == Float16:
+		kernels = s.word.bytesF16
+	case t.Table == nil && t.Round == BFloat16:
+		kernels = s.word.bytesBF16
+	case t.Table != nil:
 		table = &t.Table[0]
 		switch t.Round {
 		case Float16:

@@ -6,6 +6,7 @@ package kernel
 //go:generate sh -c "cd _generate && go run ./neon -family half -out ../half_arm64.s -stubs ../gen_half_arm64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run ./neon -family bytes -out ../bytes_arm64.s -stubs ../gen_bytes_arm64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run ./neon -family codes -out ../codes_arm64.s -stubs ../gen_codes_arm64.go -pkg kernel"
+//go:generate sh -c "cd _generate && go run ./neon -family encoded -out ../encoded_arm64.s -stubs ../gen_encoded_arm64.go -pkg kernel"
 
 // All returns the one set there is: every such processor has NEON.
 func All() []*Set { return []*Set{neon} }
@@ -38,7 +39,7 @@ var neon = &Set{
 		pairUp: pairUp128,
 	},
 	vectors: vectors128,
-	codes:   codesFuncs{dotCodes128, nibbles128},
+	codes:   codesFuncs{dot: dotCodes128, nibbles: nibbles128},
 	dot4:    []dotFunc{dot128x1x4, dot128x2x4, dot128x3x4, dot128x4x4},
 	dot1:    []dotFunc{dot128x1x1, dot128x2x1, dot128x3x1, dot128x4x1},
 }

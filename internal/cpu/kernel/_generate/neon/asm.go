@@ -256,6 +256,7 @@ func (k *kernel) zero(v V)                        { k.p("VMOVI $0, %v.B16", v) }
 func (k *kernel) move(from, to V)                 { k.p("VORR %v.B16, %v.B16, %v.B16", from, from, to) }
 func (k *kernel) and(x, y, to V)                  { k.p("VAND %v.B16, %v.B16, %v.B16", x, y, to) }
 func (k *kernel) addInt(x, y, to V)               { k.p("VADD %v.S4, %v.S4, %v.S4", x, y, to) }
+func (k *kernel) addPairs(x, y, to V)             { k.p("VADDP %v.S4, %v.S4, %v.S4", y, x, to) }
 func (k *kernel) next(base R, bytes int)          { k.p("ADD $%d, %v, %v", bytes, base, base) }
 func (k *kernel) advance(by R, base R)            { k.p("ADD %v, %v, %v", by, base, base) }
 func (k *kernel) firstLane(from, to V)            { k.p("VDUP %v.S[0], %v.S4", from, to) }

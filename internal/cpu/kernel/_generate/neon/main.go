@@ -20,12 +20,13 @@ import (
 
 // families has what writes each family.
 var families = map[string]func(*file){
-	"bytes":  bytesFamily,
-	"codes":  codesFamily,
-	"gemm":   gemmFamily,
-	"half":   halfFamily,
-	"vector": vectorFamily,
-	"conv":   convFamily,
+	"bytes":   bytesFamily,
+	"codes":   codesFamily,
+	"encoded": encodedFamily,
+	"gemm":    gemmFamily,
+	"half":    halfFamily,
+	"vector":  vectorFamily,
+	"conv":    convFamily,
 }
 
 func main() {
