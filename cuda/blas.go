@@ -5,68 +5,149 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/optimem/optimem/cuda/internal/cublaslt"
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/tensor"
 )
 
 // blasKernel is what reports call a product that is cuBLASLt's.
 const blasKernel = "cublaslt"
 
-// blasWorkBytes is the memory that cuBLASLt may use besides for a product.
-const blasWorkBytes = 4 << 20
+// blasWorkBytes is the memory that cuBLASLt may use besides for a product on GPUs of a compute capability, as its makers advise.
+func blasWorkBytes(capability int) int64 {
+	if capability < 90 {
+		return 4 << 20
+	}
+	return 32 << 20
+}
 
-// A blasRow says of GPUs of a name from how many multiplications on cuBLASLt was faster than the kernels here.
+// blasNone is the path for kernels alone.
+const blasNone = "none"
+
+// A blasRow says on which GPUs, and from how large products on, cuBLASLt computes products on tensor cores without being asked: those
+// of a name, or "", and of a major compute capability, or 0.
 type blasRow struct {
-	gpu  string
-	from int64
+	gpu   string
+	major int
+	// from is the least number of multiplications, side that of rows and of columns.
+	from, side int64
 }
 
-// blasRows is what the kit of benchmarks/gpu measured. No GPU has been measured, so there is no row.
-var blasRows []blasRow
+// blasRows is provisional: no GPU has been measured. The kernels here multiply by mma.sync, which on GPUs of 9.x gives about six
+// tenths of what they can by wgmma, and on 10.x and 11.x less; the library has kernels for those. Smaller products are bound by
+// the memory or leave most of such a GPU idle, whoever computes them. Float32 that is exact uses no tensor cores either way. What
+// the kit of benchmarks/gpu measures goes before.
+var blasRows = []blasRow{
+	{major: 9, from: 1 << 31, side: 256},
+	{major: 10, from: 1 << 31, side: 256},
+	{major: 11, from: 1 << 31, side: 256},
+}
 
-// blasFrom looks a GPU up.
-func blasFrom(rows []blasRow, gpu string) (from int64, measured bool) {
+// blasRowOf looks a GPU up.
+func blasRowOf(rows []blasRow, i *Info) (row blasRow, found bool) {
 	for _, r := range rows {
-		if strings.Contains(gpu, r.gpu) {
-			return r.from, true
+		if strings.Contains(i.Name, r.gpu) && (r.major == 0 || r.major == i.Capability/10) {
+			return r, true
 		}
 	}
-	return 0, false
+	return row, false
 }
 
-// openBLAS opens cuBLASLt where it was asked for, or measured to pay. The context is current.
-func (d *Device) openBLAS(path string) error {
-	asked := path != ""
-	if !asked {
-		from, measured := blasFrom(blasRows, d.info.Name)
-		if !measured {
-			return nil
-		}
-		path, d.blasFrom = "auto", from
+// takes reports whether a product is one of the row. Matrices whose columns do not begin at multiples of 16 bytes have slower ways,
+// and others where they are cut.
+func (r *blasRow) takes(b *blasProduct) bool {
+	const even = 16
+	size := int64(4)
+	if b.Type != cublaslt.Float32 {
+		size = 2
+	} else if b.Sum == cublaslt.Exact {
+		return false
 	}
-	d.blasPath = path
-	if err := d.reopenBLAS(); err != nil {
-		if asked {
-			return err
+	return b.multiplications() >= r.from && min(b.D.Columns, b.Whole) >= r.side &&
+		b.A.Pitch*size%even == 0 && b.B.Pitch*size%even == 0 && b.Whole*size%even == 0
+}
+
+// A blasState is cuBLASLt on a device.
+type blasState struct {
+	// asked says that it was asked for, and computes what it can; else row says what it computes once it is found, which it is
+	// looked for at path when there is the first such product.
+	asked, may bool
+	row        blasRow
+	path       string
+	env        func(string) string
+	// products says that it computes products.
+	products atomic.Bool
+	handle   atomic.Pointer[cublaslt.Handle]
+	finding  sync.Mutex
+	sought   bool
+}
+
+// openBLAS opens cuBLASLt where it was asked for. Where it was not, and pays, it is looked for later. The context is current.
+func (d *Device) openBLAS(o Options) error {
+	b := &d.blas
+	if b.env = o.Environment; b.env == nil {
+		b.env = func(string) string { return "" }
+	}
+	switch o.CUBLASLt {
+	case blasNone:
+		return nil
+	case "":
+		b.row, b.may = blasRowOf(blasRows, &d.info)
+		if b.path = "auto"; d.info.Simulated {
+			b.path = o.Library // which simulates that, too
 		}
 		return nil
 	}
-	d.products = true
+	b.asked, b.path = true, o.CUBLASLt
+	if err := d.reopenBLAS(); err != nil {
+		return err
+	}
+	b.products.Store(true)
 	return nil
 }
 
-// reopenBLAS opens cuBLASLt in a new context.
+// reopenBLAS opens cuBLASLt in a new context. It may fail where nobody asked for it: the kernels here compute then.
 func (d *Device) reopenBLAS() error {
-	lib, err := cublaslt.Open(d.blasPath)
+	lib, err := cublaslt.Open(d.blas.path, d.release, d.blas.env)
+	var h *cublaslt.Handle
 	if err == nil {
-		d.blas, err = lib.New()
+		h, err = lib.New()
 	}
-	if err != nil {
+	if err == nil {
+		d.blas.handle.Store(h)
+	} else if d.blas.asked {
 		return &UnavailableError{Reason: "cuBLASLt cannot be used", Err: err}
 	}
 	return nil
+}
+
+// byBLAS reports whether a product is given to cuBLASLt.
+func (d *Device) byBLAS(p *blasProduct) bool {
+	b := &d.blas
+	if b.asked {
+		return true
+	}
+	if !b.may || !b.row.takes(p) {
+		return false
+	}
+	b.finding.Lock()
+	defer b.finding.Unlock()
+	if b.sought {
+		return b.products.Load()
+	}
+	b.sought = true
+	if d.Resting() { // it is opened with the context
+		_, err := cublaslt.Open(b.path, d.release, b.env)
+		b.products.Store(err == nil)
+	} else if d.enter() == nil {
+		b.products.Store(d.reopenBLAS() == nil && b.handle.Load() != nil)
+		d.leave()
+	}
+	return b.products.Load()
 }
 
 // Lower decides how every op of a graph is computed on the device.
@@ -78,7 +159,7 @@ func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 		}
 	}
 	l, err := LowerFor(g, d.info.Capability)
-	if err != nil || !d.products {
+	if err != nil || !d.blas.may && !d.blas.asked {
 		return l, err
 	}
 	for i := range g.Ops {
@@ -105,7 +186,7 @@ func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 		default:
 			continue
 		}
-		if b, ok := blasProductOf(p, op.Attrs); ok && b.multiplications() >= d.blasFrom {
+		if b, ok := d.blasProductOf(p, op.Attrs); ok && d.byBLAS(&b) {
 			l.Steps[i].Kernel = blasKernel
 			l.Steps[i].WorkBytes = max(l.Steps[i].WorkBytes, b.workBytes())
 		}
@@ -120,13 +201,13 @@ type blasProduct struct {
 	ends bool
 }
 
-// multiplications counts those of the product.
+// multiplications counts those of the product, or of the one that it is a part of.
 func (b *blasProduct) multiplications() int64 {
 	terms := b.B.Rows
 	if b.B.Transposed {
 		terms = b.B.Columns
 	}
-	return int64(b.Batch) * b.D.Rows * b.D.Columns * terms
+	return int64(b.Batch) * b.Whole * b.D.Columns * terms
 }
 
 // endingBytes is the scratch memory for the product alone.
@@ -147,14 +228,14 @@ var blasSums = map[string]cublaslt.Sum{"": cublaslt.Exact, "bf16": cublaslt.ByBF
 
 // blasProductOf describes a product to cuBLASLt, whose matrices lie by columns: it computes the transpose of the result
 // from the transposes of the factors. It reports false for what cuBLASLt is not asked for.
-func blasProductOf(p product, attrs graph.Attrs) (b blasProduct, ok bool) {
+func (d *Device) blasProductOf(p product, attrs graph.Attrs) (b blasProduct, ok bool) {
 	dtype := p.left.dtype
 	b.Type, ok = blasTypes[dtype]
 	sum, known := blasSums[attrs.String("precision")]
 	if !ok || !known || p.right.dtype != dtype || p.m*p.n*p.k == 0 {
 		return b, false
 	}
-	b.Sum, b.MostWork = sum, blasWorkBytes
+	b.Sum, b.MostWork = sum, blasWorkBytes(d.info.Capability)
 	batch, leftBatch, rightBatch, leftLine, ok := batches(p)
 	if !ok {
 		return b, false
@@ -173,6 +254,7 @@ func blasProductOf(p product, attrs graph.Attrs) (b blasProduct, ok bool) {
 	b.A.Transposed = !b.A.Transposed // lines are A's rows, B's columns
 	b.A.Step, b.B.Step = rightBatch, leftBatch
 	b.D = cublaslt.Matrix{Rows: p.n, Columns: m, Pitch: p.n, Step: m * p.n}
+	b.Whole = int64(rewrite.WholeColumns(attrs, int(p.n)))
 	return b, b.finish(p, attrs)
 }
 
@@ -241,7 +323,7 @@ func (b *blasProduct) finish(p product, attrs graph.Attrs) bool {
 	switch {
 	case plainBias && (act == "" || act == "relu") && !adds:
 		b.Clip = act == "relu"
-	case plainBias && act == "" && p.added.dtype == dtype && p.added.layout.IsContiguous():
+	case plainBias && act == "" && p.added.dtype == dtype && b.addedLies(p):
 		b.AddsC = true
 	case dtype == tensor.Float32:
 		b.Bias, b.ends = false, true
@@ -251,10 +333,30 @@ func (b *blasProduct) finish(p product, attrs graph.Attrs) bool {
 	return true
 }
 
+// addedLies describes what is added, whose rows may be apart where it is some columns of a whole one, and reports false where the
+// library is not asked for it.
+func (b *blasProduct) addedLies(p product) bool {
+	b.C = b.D
+	if b.Whole == b.D.Rows && p.added.layout.IsContiguous() {
+		return true
+	}
+	rows, even := evenRows(p.added)
+	pitch, last := int64(rows), len(p.added.shape())-1
+	if b.D.Columns == 1 {
+		pitch = b.Whole
+	}
+	if b.Batch != 1 || !even || p.added.layout.Strides[last] != 1 || pitch < p.n {
+		return false
+	}
+	b.C.Pitch = pitch
+	b.C.Step = b.C.Pitch * b.C.Columns
+	return true
+}
+
 // blasProduct gives a product to cuBLASLt, and reports false where that knows no way to compute it. That it does not
 // depends on the product alone, so that it is the same each time.
 func (l *launch) blasProduct(p product) (done bool, err error) {
-	b, ok := blasProductOf(p, l.attrs)
+	b, ok := l.s.d.blasProductOf(p, l.attrs)
 	if !ok {
 		return false, nil
 	}
@@ -274,7 +376,7 @@ func (l *launch) blasProduct(p product) (done bool, err error) {
 	if (at.A|at.B|at.C|at.D|at.Bias)%16 != 0 {
 		b.AlignTo = uint32(out.dtype.Size())
 	}
-	if err := l.s.d.blas.Product(&b.Product, &at, uintptr(l.s.handle)); err != nil {
+	if err := l.s.d.blas.handle.Load().Product(&b.Product, &at, uintptr(l.s.handle)); err != nil {
 		var noWay *cublaslt.NoWayError
 		if errors.As(err, &noWay) {
 			return false, nil

@@ -6,7 +6,6 @@ import (
 	goruntime "runtime"
 	"sync"
 
-	"github.com/optimem/optimem/cuda/internal/cublaslt"
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
@@ -20,10 +19,13 @@ type Options struct {
 	// Library is the path of the driver, such as that of the simulated one; "" is the system's.
 	Library string
 	// CUBLASLt is the path of cuBLASLt, "auto" for the first one found, which then computes the products of matrices that
-	// it can; New fails where there is none. "" leaves the choice to what was measured on GPUs of that name, and without
-	// that the kernels here compute. By cuBLASLt the last bits of a linear that is cut by rows can be others than those of
-	// the whole one.
+	// it can; New fails where there is none. "" is that on GPUs for which a table says so, of products that are as large as that
+	// says, and if the library is found; "none" is the kernels here alone. Some columns of a product are computed as the library
+	// computes the whole one, so that a linear that is cut has the same bits, if it takes that way for them.
 	CUBLASLt string
+	// Environment returns variables of the environment that say where Python environments and toolkits are, in which cuBLASLt may be:
+	// os.Getenv; nil is none.
+	Environment func(name string) string
 	// Cache is a folder with kernels that were assembled before, which then need not be compiled: those of a release, and those
 	// that drivers compiled, which are added if the folder can be written. Files that are damaged, or of other kernels,
 	// GPUs or drivers, are as if they were not there. "" is none: the driver compiles, and may have a cache of its own.
@@ -66,8 +68,7 @@ type Device struct {
 	name       string
 	info       Info
 	ctx        driver.Context
-	blas       *cublaslt.Handle
-	blasFrom   int64 // the multiplications from which a product is cuBLASLt's
+	blas       blasState
 	mu         sync.Mutex
 	functions  map[string]driver.Function
 	modules    map[string]*loading // of families
@@ -81,9 +82,6 @@ type Device struct {
 	// away says that the context was given back until it is needed again, which waking guards.
 	away   bool
 	waking sync.Mutex
-	// products says that cuBLASLt computes those that it can, blasPath where it was opened.
-	products bool
-	blasPath string
 	// enough is how many threads have work before one takes more of it, far the first number that quotients are not computed of
 	// by multiplying. They are enoughThreads and leastFar, but in tests.
 	enough, far int64
@@ -131,7 +129,7 @@ func (d *Device) try(opts Options) error {
 	if _, err := d.function("om_gather_1"); err != nil {
 		return err
 	}
-	return d.openBLAS(opts.CUBLASLt)
+	return d.openBLAS(opts)
 }
 
 // open opens the driver.

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"slices"
+
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
@@ -116,4 +118,15 @@ func AttendingFrom(n int64) (undo func()) {
 	before := enoughAttending
 	enoughAttending = n
 	return func() { enoughAttending = before }
+}
+
+// BLASFrom has cuBLASLt compute products on tensor cores of as many multiplications, rows and columns, on the GPUs for which it does so
+// without being asked, until it is undone.
+func BLASFrom(from, side int64) (undo func()) {
+	before := blasRows
+	blasRows = slices.Clone(before)
+	for i := range blasRows {
+		blasRows[i].from, blasRows[i].side = from, side
+	}
+	return func() { blasRows = before }
 }

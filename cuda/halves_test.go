@@ -13,7 +13,7 @@ import (
 
 // TestHalves runs products of half floats, with tensor cores and without.
 func TestHalves(t *testing.T) {
-	for _, capability := range []string{"70", "80"} {
+	for _, capability := range []string{"70", "75", "80"} {
 		t.Run(capability, func(t *testing.T) {
 			dev, _ := open(t, "order=lazy:5 memory=64M cc="+capability)
 			compareHalves(t, dev)

@@ -133,9 +133,10 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 	}
 	for i := range g.Ops {
 		op, step := &g.Ops[i], &l.Steps[i]
-		if capability < tensorCapability {
-			step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool { return p.Form == packedLast })
-		} else if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && widensInBlocks(in, op.Attrs) {
+		step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool {
+			return p.Form == packedLast && !onTensorCores(capability, g.Values[op.In[p.In].Value].DType)
+		})
+		if in, _ := g.Specs(op, nil, nil); capability >= tensorCapability && op.Kind == "linear" && widensInBlocks(in, op.Attrs) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
 	}

@@ -101,7 +101,7 @@ func launchConv(l *launch) error {
 		biasStep = int64(bias.layout.Strides[0])
 	}
 	g := l.geometry()
-	if name := tensorConv(specs(l.in), specs(l.out), a); name != "" && l.s.d.info.Capability >= tensorCapability {
+	if name := tensorConv(specs(l.in), specs(l.out), a); name != "" && onTensorCores(l.s.d.info.Capability, out.dtype) {
 		return l.tensorConv(name, g, biasStep)
 	}
 	switch planar := specs(l.out); {

@@ -189,12 +189,18 @@ func productFamilyOf(d tensor.DType, precision string) productFamily {
 
 func isHalf(d tensor.DType) bool { return d == tensor.Float16 || d == tensor.BFloat16 }
 
-// tensorCapability is the compute capability from which on tensor cores are computed with.
-const tensorCapability = 80
+// tensorCapability is the compute capability from which on tensor cores are computed with, halvesCapability that from which on they are
+// with float16 alone.
+const tensorCapability, halvesCapability = 80, 75
+
+// onTensorCores reports whether a GPU computes products and convolutions of a dtype that way, rounded or not.
+func onTensorCores(capability int, d tensor.DType) bool {
+	return capability >= tensorCapability || capability >= halvesCapability && d == tensor.Float16
+}
 
 // productFamily returns the kernels that compute the launch's product, none where kernels/linear.cu does.
 func (l *launch) productFamily() productFamily {
-	if d := l.out[0].dtype; isHalf(d) && l.s.d.info.Capability < tensorCapability {
+	if d := l.out[0].dtype; isHalf(d) && !onTensorCores(l.s.d.info.Capability, d) {
 		return productFamily{}
 	}
 	return productFamilyOf(l.out[0].dtype, l.attrs.String("precision"))

@@ -12,8 +12,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// blasFile is the cuBLASLt that BenchmarkOps measures with, "" for the kernels alone.
-var blasFile = flag.String("cublaslt", "", "with -gpu: products by cuBLASLt at `FILE`, auto for the first one found")
+// blasFile is the cuBLASLt that BenchmarkOps measures with, as in cuda.Options.
+var blasFile = flag.String("cublaslt", "", "with -gpu: products by cuBLASLt at `FILE`, auto for the first one found, none for the kernels")
 
 // An opCase is an op to time, with its arithmetic and the bytes that it has to touch. benchmarks/gpu/single_ops.py has
 // the same ones for PyTorch.

@@ -259,26 +259,35 @@ func TestPackedMemoryIsEnough(t *testing.T) {
 	}
 }
 
-// TestPackedOnOldGPUs: GPUs without tensor cores have no form for them, and sessions lower for the GPU that they have.
+// TestPackedOnOldGPUs: GPUs without tensor cores have no form for them, those of 7.5 that for float16, and sessions lower for the GPU
+// that they have.
 func TestPackedOnOldGPUs(t *testing.T) {
-	dev, lib := openSimulated(t, "memory=64M cc=75")
-	for name, c := range packedCases {
-		if c.precision != "" {
-			continue // they have not that either
-		}
-		l, err := dev.Lower(convolutions(t, c.dtype, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := planned(t, l, search.Options{Mode: plan.Resident})
-		if want := map[bool]int{true: c.weights}[name == "winograd"]; len(p.Fixed.Packed) != want {
-			t.Errorf("%s: %d packed weights, not %d", name, len(p.Fixed.Packed), want)
-		}
-		got, _ := launchesOf(t, dev, lib, p)
-		raw, _ := launchesOf(t, dev, lib, planned(t, unpacked(l), search.Options{Mode: plan.Resident}))
-		if !bytes.Equal(got, raw) {
-			t.Errorf("%s: packed weights give other bits", name)
-		}
+	for capability, halves := range map[string]bool{"70": false, "75": true} {
+		t.Run(capability, func(t *testing.T) {
+			dev, lib := openSimulated(t, "memory=64M cc="+capability)
+			for name, c := range packedCases {
+				if c.precision != "" {
+					continue // they have not that either
+				}
+				l, err := dev.Lower(convolutions(t, c.dtype, ""))
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := planned(t, l, search.Options{Mode: plan.Resident})
+				want := 0
+				if name == "winograd" || halves && name == "f16" {
+					want = c.weights
+				}
+				if len(p.Fixed.Packed) != want {
+					t.Errorf("%s: %d packed weights, not %d", name, len(p.Fixed.Packed), want)
+				}
+				got, _ := launchesOf(t, dev, lib, p)
+				raw, _ := launchesOf(t, dev, lib, planned(t, unpacked(l), search.Options{Mode: plan.Resident}))
+				if !bytes.Equal(got, raw) {
+					t.Errorf("%s: packed weights give other bits", name)
+				}
+			}
+		})
 	}
 }
 

@@ -26,7 +26,8 @@ func (d *Device) Rest() error {
 	err := errors.Join(d.unload(), d.lib.ReleasePrimary(d.id))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.away, d.ctx, d.blas = true, 0, nil
+	d.away, d.ctx = true, 0
+	d.blas.handle.Store(nil)
 	d.functions, d.modules = make(map[string]driver.Function), make(map[string]*loading)
 	return err
 }
@@ -54,7 +55,7 @@ func (d *Device) wake() error {
 	}
 	d.ctx = ctx
 	if err = d.enterAwake(); err == nil {
-		if d.products {
+		if d.blas.products.Load() {
 			err = d.reopenBLAS()
 		}
 		d.leave()
@@ -75,8 +76,8 @@ func (d *Device) unload() error {
 	}
 	defer d.leave()
 	var errs []error
-	if d.blas != nil {
-		errs = append(errs, d.blas.Close())
+	if h := d.blas.handle.Load(); h != nil {
+		errs = append(errs, h.Close())
 	}
 	for _, l := range d.modules {
 		if <-l.done; l.err == nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,11 +181,14 @@ func TestTensorCores(t *testing.T) {
 	compareTensorCores(t, dev)
 }
 
-func compareTensorCores(t *testing.T, dev device.Device) {
+func compareTensorCores(t *testing.T, dev device.Device, only ...tensor.DType) {
 	for block, side := range []int{128, 64, 32} {
 		undo := cuda.OnlyTensorBlocks(block)
 		defer undo()
 		for _, m := range multiplications {
+			if len(only) > 0 && !slices.Contains(only, m.dtype) {
+				continue
+			}
 			name := fmt.Sprint(side, " ", m.dtype, m.precision)
 			d, terms := m.dtype, 64/m.dtype.Size()
 			var first *tensor.Tensor

@@ -29,9 +29,12 @@ type Options struct {
 	// CUDALibrary is the path of NVIDIA's driver; "" is the system's. It is opened only for a GPU.
 	CUDALibrary string
 	// CUBLASLt is the path of NVIDIA's library of that name, which then computes products of matrices on a GPU where it
-	// can, or "auto" for the first one found. "" is the kernels here. Where a linear is cut by rows, the last bits can then
-	// be others than those of the whole one.
+	// can, or "auto" for the first one found. "none" is the kernels here. "" is those, but for large products on tensor cores where a
+	// table says that the library is to compute them (GPUs of 9.x to 11.x) and it is found.
 	CUBLASLt string
+	// CUDAEnvironment returns variables of the environment that say where that library may be, such as VIRTUAL_ENV: os.Getenv; nil is
+	// none.
+	CUDAEnvironment func(name string) string
 	// CUDACache is a folder with a GPU's kernels as they were assembled before, so that the driver need not compile them: those
 	// of a release, and those that it compiled, which are added if the folder can be written. "" is none.
 	CUDACache string
@@ -229,7 +232,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	opts.settle()
 	s := &Session{}
 	m, err := machine.Open(machine.Options{
-		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, CUDACache: opts.CUDACache, Absent: opts.PlanOnly,
+		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, CUDACache: opts.CUDACache, CUDAEnvironment: opts.CUDAEnvironment, Absent: opts.PlanOnly,
 		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads,
 		Ops: opts.Ops, Rates: opts.Rates,
 		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,

@@ -334,7 +334,7 @@ def kernels(part, kit):
     bench = [kit.bin / "cuda.test", "-test.run", "^$", "-test.bench", "Ops/" + only.replace(" ", "_") + ("$" if only else ""),
              "-test.benchtime", "1x" if kit.dry else "300ms", "-gpu"]
     part.run("PyTorch", [sys.executable, "single_ops.py", "--device", kit.device, "--only", only], seconds=kit.seconds(60))
-    part.run("optimem", bench, OpBenchmarks(), seconds=kit.seconds(60))
+    part.run("optimem", [*bench, "-cublaslt", "none"], OpBenchmarks(), seconds=kit.seconds(60))
     blas = kit.environment.get("OPTIMEM_LIBCUDA") if kit.dry else cublaslt()
     if blas:
         part.run("optimem, cuBLASLt", [*bench, "-cublaslt", blas], OpBenchmarks(), seconds=kit.seconds(60))
@@ -372,8 +372,9 @@ def models(part, kit):
                         seconds=kit.seconds(20))
         if made is None:
             continue
-        for label, options in (("", []), (", bf16", ["-precision", "bf16"]), (", tf32", ["-precision", "tf32"]),
-                               (", cuBLASLt", ["-cublaslt", blas])):
+        alone = ["-cublaslt", "none"]
+        for label, options in (("", alone), (", bf16", ["-precision", "bf16", *alone]), (", tf32", ["-precision", "tf32", *alone]),
+                               (", cuBLASLt", ["-cublaslt", blas]), (", bf16, cuBLASLt", ["-precision", "bf16", "-cublaslt", blas])):
             if options[-1:] != [None]:
                 ours(part, kit, f"optimem {name}{label}", "resident", path, rows_list, size, *options, seconds=kit.seconds(30))
         for precision in ("fp32", "bf16", "tf32"):

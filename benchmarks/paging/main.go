@@ -63,7 +63,7 @@ func run() (err error) {
 	device := flag.String("device", "cpu", "device")
 	memory := flag.Int64("memory", 0, "budget in bytes")
 	library := flag.String("library", "", "path of a GPU's driver, instead of the system's")
-	blas := flag.String("cublaslt", "", "path of cuBLASLt, auto for the first one found, to compute products on a GPU")
+	blas := flag.String("cublaslt", "", "path of cuBLASLt, auto for the first one found, to compute all products on a GPU; none for no products")
 	precision := flag.String("precision", "", "bf16, tf32: what factors of products may be rounded to")
 	hostMemory := flag.Int64("host-memory", 0, "budget of host memory beside a GPU in bytes")
 	capacity := flag.Int64("capacity", 0, "chunk: parameters to pin")

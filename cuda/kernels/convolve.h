@@ -36,9 +36,12 @@ struct term {
 template <class M, int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x, const typename M::T *w, const typename M::T *bias,
 						om_i64 bias_step, const geometry &g, ENDING_AS(const om_layout &, typename M::T, float), om_i64 part, int last, int fours) {
-#if defined(__CUDA_ARCH__) && !AHEAD
-	asm volatile("trap;");
-#else
+#ifdef __CUDA_ARCH__
+	if (TENSOR < M::SINCE) {
+		asm volatile("trap;");
+		return;
+	}
+#endif
 	typedef typename M::T T;
 	const int EACH = 16 / sizeof(T), WARPS = COLS / (WIDE * 8), THREADS = ROWS / (TALL * 16) * WARPS * 32;
 	int t = threadIdx.x;
@@ -77,107 +80,119 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 		else if (fours)
 			store_four(out + first, v, 4, true);
 	};
-#if AHEAD
-	const int HIGH = ROWS / TALL, PITCHED = COLS + 4, LEFTS = ROWS * 4 / THREADS, RIGHTS = COLS * 4 / THREADS;
-	__shared__ __align__(128) char space[PARTS * (ROWS + COLS) * LINE];
-	static_assert(HIGH * PITCHED * 4 <= sizeof space, "results do not fit");
-	int warp = t / 32, lane = t % 32, down = warp / WARPS * (TALL * 16), across = warp % WARPS * (WIDE * 8);
-	float sums[TALL][WIDE][4];
-#pragma unroll
-	for (int i = 0; i < TALL; i++)
-#pragma unroll
-		for (int j = 0; j < WIDE; j++)
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				sums[i][j][e] = 0;
-
-	// The thread copies chunk t % 4 of each part of some lines.
-	const T *begins[LEFTS];
-	int at[LEFTS][3];
-#pragma unroll
-	for (int i = 0; i < LEFTS; i++) {
-		om_i64 r = s.top + t / 4 + i * (THREADS / 4), image = r / pixels;
-		int p = (int)(r - image * pixels), wide = (int)g.out[2], high = (int)g.out[1];
-		at[i][2] = p % wide * (int)g.stride[2] - (int)g.padding[2];
-		at[i][1] = p / wide % high * (int)g.stride[1] - (int)g.padding[1];
-		at[i][0] = p / wide / high * (int)g.stride[0] - (int)g.padding[0];
-		begins[i] = x + image * g.x[0] + s.z * g.inputs + at[i][0] * g.x[2] + at[i][1] * g.x[3] + at[i][2] * g.x[4];
-		if (r >= n)
-			at[i][0] = NOWHERE;
-	}
-	const T *weights = w + (s.z * g.outputs + s.first + t / 4) * g.w[0];
-	int there = (int)(g.outputs - s.first < COLS ? g.outputs - s.first : COLS) - t / 4;
-	om_u32 a = shared_at(space), b = a + PARTS * ROWS * LINE, slot = kept(swizzled(t / 4, t % 4));
-	om_u32 left = kept(a + left_at(down)), right = kept(b + right_at(across));
-	om_i64 next = from / EACH + t % 4, end = to / EACH;
-	term p;
-	p.begin(g, next, EACH);
-	auto copy = [&](int stage) {
-		int z = p.z * (int)g.dilation[0], y = p.y * (int)g.dilation[1], c = p.x * (int)g.dilation[2];
-		om_i64 further = z * g.x[2] + y * g.x[3] + c * g.x[4] + p.chunk * EACH;
-		om_u32 lines = a + stage * ROWS * LINE + slot;
-#pragma unroll
-		for (int i = 0; i < LEFTS; i++) {
-			bool inside = next < end && (unsigned)(at[i][0] + z) < (unsigned)g.in[0] && (unsigned)(at[i][1] + y) < (unsigned)g.in[1] &&
-						  (unsigned)(at[i][2] + c) < (unsigned)g.in[2];
-			begin_copy_bytes(lines + i * THREADS * 16, inside ? begins[i] + further : x, inside ? 16 : 0);
-		}
-		further = p.z * g.w[2] + p.y * g.w[3] + p.x * g.w[4] + p.chunk * EACH;
-		lines = b + stage * COLS * LINE + slot;
-#pragma unroll
-		for (int i = 0; i < RIGHTS; i++) {
-			bool inside = next < end && i * (THREADS / 4) < there;
-			begin_copy_bytes(lines + i * THREADS * 16,
-							 inside ? weights + i * (THREADS / 4) * g.w[0] + further : w, inside ? 16 : 0);
-		}
-		next += 4;
-		p.further(4);
-	};
-	const int TERMS = LINE / sizeof(T);
-#pragma unroll 1
-	for (int q = 0; q < PARTS - 1; q++) {
-		if (from + q * TERMS < to)
-			copy(q);
-		end_part();
-	}
-	int stage = 0;
-#pragma unroll 1
-	for (om_i64 k0 = from; k0 < to; k0 += TERMS) {
-		asm volatile("cp.async.wait_group 1;" ::: "memory");
-		__syncthreads();
-		if (k0 + (PARTS - 1) * TERMS < to)
-			copy((stage + PARTS - 1) % PARTS);
-		end_part();
-		om_u32 y = right + stage * COLS * LINE;
-		multiply_parts<M, TALL, WIDE>(sums, left + stage * ROWS * LINE,
-									  [&](om_u32 *four, int slice, int j) { load_along(four, y, slice, j); });
-		stage = (stage + 1) % PARTS;
-	}
-	// Results go through shared memory, a piece of each warp's rows at a time.
-	float *results = (float *)space;
-#pragma unroll 1
-	for (int pass = 0; pass < TALL; pass++) {
-		__syncthreads();
+#if TENSOR
+	if constexpr (TENSOR >= M::SINCE) {
+		const int HIGH = ROWS / TALL, PITCHED = COLS + 4, LEFTS = ROWS * 4 / THREADS, RIGHTS = COLS * 4 / THREADS;
+		__shared__ __align__(128) char space[PARTS * (ROWS + COLS) * LINE];
+		static_assert(HIGH * PITCHED * 4 <= sizeof space, "results do not fit");
+		int warp = t / 32, lane = t % 32, down = warp / WARPS * (TALL * 16), across = warp % WARPS * (WIDE * 8);
+		float sums[TALL][WIDE][4];
 #pragma unroll
 		for (int i = 0; i < TALL; i++)
-			if (i == pass)
 #pragma unroll
-				for (int j = 0; j < WIDE; j++)
+			for (int j = 0; j < WIDE; j++)
 #pragma unroll
-					for (int e = 0; e < 4; e++)
-						results[(warp / WARPS * 16 + lane / 4 + e / 2 * 8) * PITCHED + across + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
-		__syncthreads();
+				for (int e = 0; e < 4; e++)
+					sums[i][j][e] = 0;
+
+		// The thread copies chunk t % 4 of each part of some lines.
+		const T *begins[LEFTS];
+		int at[LEFTS][3];
+#pragma unroll
+		for (int i = 0; i < LEFTS; i++) {
+			om_i64 r = s.top + t / 4 + i * (THREADS / 4), image = r / pixels;
+			int p = (int)(r - image * pixels), wide = (int)g.out[2], high = (int)g.out[1];
+			at[i][2] = p % wide * (int)g.stride[2] - (int)g.padding[2];
+			at[i][1] = p / wide % high * (int)g.stride[1] - (int)g.padding[1];
+			at[i][0] = p / wide / high * (int)g.stride[0] - (int)g.padding[0];
+			begins[i] = x + image * g.x[0] + s.z * g.inputs + at[i][0] * g.x[2] + at[i][1] * g.x[3] + at[i][2] * g.x[4];
+			if (r >= n)
+				at[i][0] = NOWHERE;
+		}
+		const T *weights = w + (s.z * g.outputs + s.first + t / 4) * g.w[0];
+		int there = (int)(g.outputs - s.first < COLS ? g.outputs - s.first : COLS) - t / 4;
+		om_u32 a = shared_at(space), b = a + PARTS * ROWS * LINE, slot = kept(swizzled(t / 4, t % 4));
+		om_u32 left = kept(a + left_at(down)), right = kept(b + right_at(across));
+		om_i64 next = from / EACH + t % 4, end = to / EACH;
+		term p;
+		p.begin(g, next, EACH);
+		om_u32 held[LEFTS + RIGHTS][4]; // what waits for the next copy, where that is not asynchronous
+		auto bring_part = [&](om_u32 lines, om_u32 others) {
+			int z = p.z * (int)g.dilation[0], y = p.y * (int)g.dilation[1], c = p.x * (int)g.dilation[2];
+			om_i64 further = z * g.x[2] + y * g.x[3] + c * g.x[4] + p.chunk * EACH;
+#pragma unroll
+			for (int i = 0; i < LEFTS; i++) {
+				bool inside = next < end && (unsigned)(at[i][0] + z) < (unsigned)g.in[0] && (unsigned)(at[i][1] + y) < (unsigned)g.in[1] &&
+							  (unsigned)(at[i][2] + c) < (unsigned)g.in[2];
+				bring(lines + i * THREADS * 16, held[i], inside ? begins[i] + further : x, inside);
+			}
+			further = p.z * g.w[2] + p.y * g.w[3] + p.x * g.w[4] + p.chunk * EACH;
+#pragma unroll
+			for (int i = 0; i < RIGHTS; i++) {
+				bool inside = next < end && i * (THREADS / 4) < there;
+				bring(others + i * THREADS * 16, held[LEFTS + i], inside ? weights + i * (THREADS / 4) * g.w[0] + further : w, inside);
+			}
+			next += 4;
+			p.further(4);
+		};
+		auto copy = [&](int stage) {
+			om_u32 lines = a + stage * ROWS * LINE + slot, others = b + stage * COLS * LINE + slot;
+#if !AHEAD
+#pragma unroll
+			for (int i = 0; i < LEFTS + RIGHTS; i++)
+				store_words(i < LEFTS ? lines + i * THREADS * 16 : others + (i - LEFTS) * THREADS * 16, held[i]);
+#endif
+			bring_part(lines, others);
+		};
+#if !AHEAD
+		bring_part(0, 0);
+#endif
+		const int TERMS = LINE / sizeof(T);
 #pragma unroll 1
-		for (int q = t; q < HIGH * COLS / 4; q += THREADS) {
-			int own = last ? q / (COLS / 4) : q % (HIGH / 4) * 4, column = last ? q % (COLS / 4) * 4 : q / (HIGH / 4);
-			float v[4];
+		for (int q = 0; q < PARTS - 1; q++) {
+			if (from + q * TERMS < to)
+				copy(q);
+			end_lot();
+		}
+		int stage = 0;
+#pragma unroll 1
+		for (om_i64 k0 = from; k0 < to; k0 += TERMS) {
+			await_lot();
+			__syncthreads();
+			if (k0 + (PARTS - 1) * TERMS < to)
+				copy((stage + PARTS - 1) % PARTS);
+			end_lot();
+			om_u32 y = right + stage * COLS * LINE;
+			multiply_parts<M, TALL, WIDE>(sums, left + stage * ROWS * LINE,
+										  [&](om_u32 *four, int slice, int j) { load_along(four, y, slice, j); });
+			stage = (stage + 1) % PARTS;
+		}
+		// Results go through shared memory, a piece of each warp's rows at a time.
+		float *results = (float *)space;
+#pragma unroll 1
+		for (int pass = 0; pass < TALL; pass++) {
+			__syncthreads();
 #pragma unroll
-			for (int e = 0; e < 4; e++)
-				v[e] = results[(last ? own : own + e) * PITCHED + column + (last ? e : 0)];
-			end_four(own / 16 * (TALL * 16) + pass * 16 + own % 16, column, v);
+			for (int i = 0; i < TALL; i++)
+				if (i == pass)
+#pragma unroll
+					for (int j = 0; j < WIDE; j++)
+#pragma unroll
+						for (int e = 0; e < 4; e++)
+							results[(warp / WARPS * 16 + lane / 4 + e / 2 * 8) * PITCHED + across + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
+			__syncthreads();
+#pragma unroll 1
+			for (int q = t; q < HIGH * COLS / 4; q += THREADS) {
+				int own = last ? q / (COLS / 4) : q % (HIGH / 4) * 4, column = last ? q % (COLS / 4) * 4 : q / (HIGH / 4);
+				float v[4];
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					v[e] = results[(last ? own : own + e) * PITCHED + column + (last ? e : 0)];
+				end_four(own / 16 * (TALL * 16) + pass * 16 + own % 16, column, v);
+			}
 		}
 	}
-#else
+#elif !defined(__CUDA_ARCH__)
 	for (int q = t; q < ROWS * COLS / 4; q += THREADS) {
 		int row = last ? q / (COLS / 4) : q % (ROWS / 4) * 4, column = last ? q % (COLS / 4) * 4 : q / (ROWS / 4);
 		float v[4] = {0, 0, 0, 0};
@@ -201,7 +216,6 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 		}
 		end_four(row, column, v);
 	}
-#endif
 #endif
 }
 

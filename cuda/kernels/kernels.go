@@ -1,6 +1,6 @@
 // Package kernels holds the kernels of the CUDA device as PTX, which the driver compiles for its GPU.
 //
-// [the generator] compiles the sources, *.cu, for two targets, and its output is committed beside them, compressed.
+// [the generator] compiles the sources, *.cu, for three targets, and its output is committed beside them, compressed.
 // Each image begins with a hash of its sources, which a test checks. Package cuda chooses the kernel for an op; this
 // package does not know ops.
 //
@@ -18,6 +18,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -29,7 +30,7 @@ var files embed.FS
 
 // Targets are the architectures that images are made for, the lowest first. A GPU runs every image whose target is no
 // newer than itself.
-var Targets = []string{"compute_70", "compute_80"}
+var Targets = []string{"compute_70", "compute_75", "compute_80"}
 
 // LowestCapability is the first compute capability, as in 70 for 7.0, that there is an image for.
 const LowestCapability = 70
@@ -110,17 +111,16 @@ func Family(kernel string) (string, error) {
 	return "", fmt.Errorf("no kernel %s", kernel)
 }
 
-// Image returns the PTX of a family for a GPU of a compute capability, as in 86 for 8.6. A family has an image for the
+// Image returns the PTX of a family for a GPU of a compute capability, as in 86 for 8.6. A family has an image for a
 // newer target only where that differs.
 func Image(family string, capability int) ([]byte, error) {
-	if capability >= 80 {
-		if packed, err := files.ReadFile(Path(family, Targets[1])); err == nil {
+	for _, target := range slices.Backward(Targets) {
+		if least, err := strconv.Atoi(strings.TrimPrefix(target, "compute_")); err != nil || capability < least {
+			continue
+		}
+		if packed, err := files.ReadFile(Path(family, target)); err == nil {
 			return Unpack(packed)
 		}
 	}
-	packed, err := files.ReadFile(Path(family, Targets[0]))
-	if err != nil {
-		return nil, err
-	}
-	return Unpack(packed)
+	return nil, fmt.Errorf("no image of %s for compute capability %d.%d", family, capability/10, capability%10)
 }

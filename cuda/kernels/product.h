@@ -10,6 +10,15 @@
 // term of all lines so, which only a right factor may; or anyhow.
 enum { BYTES_ALONG, BYTES_ACROSS, ANYHOW };
 
+#if TENSOR
+
+// gather makes 16 bytes of terms a step apart, count of which are there.
+template <class T> OM_DEVICE void gather(om_u32 *words, const T *from, om_i64 step, int count) {
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		words[e] = (2 * e < count ? from[2 * e * step].bits : 0u) | (2 * e + 1 < count ? (om_u32)from[(2 * e + 1) * step].bits << 16 : 0u);
+}
+
 #if AHEAD
 
 // copy_anyhow copies 16 bytes' worth of terms a step apart, count of which are there.
@@ -21,11 +30,11 @@ OM_DEVICE void copy_anyhow(om_u32 to, const float *from, om_i64 step, int count)
 }
 template <class T> OM_DEVICE void copy_anyhow(om_u32 to, const T *from, om_i64 step, int count) {
 	om_u32 words[4];
-#pragma unroll
-	for (int e = 0; e < 4; e++)
-		words[e] = (2 * e < count ? from[2 * e * step].bits : 0u) | (2 * e + 1 < count ? (om_u32)from[(2 * e + 1) * step].bits << 16 : 0u);
+	gather(words, from, step, count);
 	store_words(to, words);
 }
+
+#endif
 
 // The lines of a factor in memory, LINES of a block, which THREADS threads copy by 16 bytes. HOW is how they lie, or −1 where
 // that is known only when the kernel runs.
@@ -38,6 +47,9 @@ template <class T, int LINES, int THREADS, int HOW> struct factor_lines {
 	// whole is how many copies have all their terms, odd how many terms the one after those has. first is the first of the
 	// thread's terms among those that are copied, slot where in shared memory its bytes go.
 	int how, first, slot, whole, odd;
+#if !AHEAD
+	om_u32 held[COUNT][4]; // what is stored when the next terms are asked for
+#endif
 
 	__device__ __forceinline__ bool lies(int so) const { return HOW < 0 ? how == so : HOW == so; }
 
@@ -61,8 +73,20 @@ template <class T, int LINES, int THREADS, int HOW> struct factor_lines {
 			else
 				at[i] += place(own < count ? own : (int)count - 1);
 		}
+#if !AHEAD
+		load();
+#endif
 	}
 
+	// further goes on to the next terms.
+	__device__ __forceinline__ void further() {
+		whole--;
+#pragma unroll
+		for (int i = 0; i < COUNT; i++)
+			at[i] += TERMS * step;
+	}
+
+#if AHEAD
 	// copy begins to copy the next terms; those that are not there are zero. What is copied of a line's end has no bytes,
 	// and is not read.
 	__device__ __forceinline__ void copy(om_u32 to) {
@@ -83,11 +107,36 @@ template <class T, int LINES, int THREADS, int HOW> struct factor_lines {
 					copy_anyhow(to + i * THREADS * 16, at[i], step, some / (int)sizeof(T));
 			}
 		}
-		whole--;
+		further();
+	}
+#else
+	// load reads the next terms. There may be none any more.
+	__device__ __forceinline__ void load() {
+		if (whole > 0 && there == 16 && !lies(ANYHOW)) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++) {
+				uint4 x = *(const uint4 *)at[i];
+				held[i][0] = x.x, held[i][1] = x.y, held[i][2] = x.z, held[i][3] = x.w;
+			}
+		} else {
+			int left = (whole > 0 ? TERMS : whole == 0 ? odd : 0) - first;
+#pragma unroll
+			for (int i = 0; i < COUNT; i++) {
+				int some = !lies(BYTES_ACROSS) ? left : left > i * (THREADS / PER) ? there / (int)sizeof(T) : 0;
+				gather(held[i], at[i], lies(ANYHOW) ? step : 1, some);
+			}
+		}
+		further();
+	}
+
+	// copy stores the next terms, and reads those after them.
+	__device__ __forceinline__ void copy(om_u32 to) {
 #pragma unroll
 		for (int i = 0; i < COUNT; i++)
-			at[i] += TERMS * step;
+			store_words(to + slot + i * THREADS * 16, held[i]);
+		load();
 	}
+#endif
 
 	// across is where 16 bytes of a term begin in shared memory, of lines that lie across.
 	static __device__ __forceinline__ int across(int term, int chunk) {
@@ -128,14 +177,14 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 #pragma unroll 1
 		for (int lot = 1 - PARTS; lot < lots; lot++) {
 			if (lot >= 0) {
-				asm volatile("cp.async.wait_group 1;" ::: "memory");
+				await_lot();
 				__syncthreads();
 			}
 			if (lot + PARTS - 1 < lots) {
 				left.copy(a + next * ROWS * LINE);
 				right.copy(b + next * COLS * LINE);
 			}
-			end_part();
+			end_lot();
 			next = next + 1 == PARTS ? 0 : next + 1;
 			if (lot >= 0) {
 				add(sums, x + now * ROWS * LINE, y + now * COLS * LINE, right_across);
@@ -215,9 +264,9 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout &, typename M::T),
 					   ENDING(const om_layout &, typename M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {
 	typedef typename M::T T;
-#if defined(__CUDA_ARCH__) && !AHEAD
+#ifdef __CUDA_ARCH__
 	// Half floats go by linear.cu there, and TF32 is refused, so the code for them is left out.
-	if (!M::ROUNDS) {
+	if (TENSOR < M::SINCE && !M::ROUNDS) {
 		asm volatile("trap;");
 		return;
 	}
@@ -250,32 +299,35 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout
 		}
 		store_four(out + r * n + c, x, n - c, fours);
 	};
-#if AHEAD
-	typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
-	__shared__ __align__(128) char space[own::BYTES];
-	float sums[TALL][WIDE][4];
-	if (ROWS * COLS < 128 * 128) {
-		factor_lines<T, ROWS, own::THREADS, -1> lefts;
-		factor_lines<T, COLS, own::THREADS, -1> rights;
-		lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
-		rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
-		own::multiply(sums, space, lefts, rights, to - from);
-	} else {
-		// The largest blocks have code for how most factors lie, and none for the others.
-		factor_lines<T, ROWS, own::THREADS, BYTES_ALONG> lefts;
-		lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
-		if (right_how == BYTES_ACROSS) {
-			factor_lines<T, COLS, own::THREADS, BYTES_ACROSS> rights;
+#if TENSOR
+	if constexpr (TENSOR >= M::SINCE) {
+		typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
+		__shared__ __align__(128) char space[own::BYTES];
+		float sums[TALL][WIDE][4];
+		if (ROWS * COLS < 128 * 128) {
+			factor_lines<T, ROWS, own::THREADS, -1> lefts;
+			factor_lines<T, COLS, own::THREADS, -1> rights;
+			lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
 			rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
 			own::multiply(sums, space, lefts, rights, to - from);
 		} else {
-			factor_lines<T, COLS, own::THREADS, BYTES_ALONG> rights;
-			rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
-			own::multiply(sums, space, lefts, rights, to - from);
+			// The largest blocks have code for how most factors lie, and none for the others.
+			factor_lines<T, ROWS, own::THREADS, BYTES_ALONG> lefts;
+			lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
+			if (right_how == BYTES_ACROSS) {
+				factor_lines<T, COLS, own::THREADS, BYTES_ACROSS> rights;
+				rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
+				own::multiply(sums, space, lefts, rights, to - from);
+			} else {
+				factor_lines<T, COLS, own::THREADS, BYTES_ALONG> rights;
+				rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
+				own::multiply(sums, space, lefts, rights, to - from);
+			}
 		}
+		own::finish(sums, space, end_four);
+		return;
 	}
-	own::finish(sums, space, end_four);
-#else
+#endif
 	const int THREADS = ROWS / (TALL * 16) * (COLS / (WIDE * 8)) * 32;
 #pragma unroll 1
 	for (int q = threadIdx.x; q < ROWS * COLS / 4; q += THREADS) {
@@ -292,7 +344,6 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout
 		}
 		end_four(own, column, x);
 	}
-#endif
 }
 
 #define PRODUCT(name, M, lines, columns, tall, wide, threads, blocks)                                                        \

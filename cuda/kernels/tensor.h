@@ -1,26 +1,41 @@
 // Tensor cores: what they multiply, how their factors lie in shared memory, and how they come there. Needs tile.h.
 #pragma once
 
-// LINE is how many bytes of a line of terms are copied at a time, PARTS how many such parts are in shared memory.
-#define LINE 64
-#define PARTS 3
+// TENSOR says what the tensor cores of the target multiply: 2 is all kinds of factors, from compute capability 8.0 on, 1 is half
+// floats alone, by 7.5, and 0 nothing: the host, and 7.0, whose tensor cores are not used.
+#if AHEAD
+#define TENSOR 2
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+#define TENSOR 1
+#else
+#define TENSOR 0
+#endif
 
-// What factors are, and how they are rounded on the way to the multipliers.
+// LINE is how many bytes of a line of terms are copied at a time, PARTS how many such parts are in shared memory. Where parts are not
+// copied asynchronously the one after those waits in registers.
+#define LINE 64
+#if AHEAD
+#define PARTS 3
+#else
+#define PARTS 2
+#endif
+
+// What factors are, how they are rounded on the way to the multipliers, and from which TENSOR on those take them.
 struct of_f16 {
 	typedef om_f16 T;
-	enum { ROUNDS = 0 };
+	enum { ROUNDS = 0, SINCE = 1 };
 };
 struct of_bf16 {
 	typedef om_bf16 T;
-	enum { ROUNDS = 0 };
+	enum { ROUNDS = 0, SINCE = 2 };
 };
 struct to_bf16 {
 	typedef float T;
-	enum { ROUNDS = 1 };
+	enum { ROUNDS = 1, SINCE = 2 };
 };
 struct to_tf32 {
 	typedef float T;
-	enum { ROUNDS = 0 };
+	enum { ROUNDS = 0, SINCE = 2 };
 };
 
 // value is a factor's element as the multipliers take it.
@@ -37,7 +52,7 @@ OM_DEVICE float value(to_tf32, float x) {
 	return x - x != 0 ? x : om_bits_float((bits + 0x1000) & ~0x1fffu);
 }
 
-#if AHEAD
+#if TENSOR
 
 // swizzled is where 16 bytes of a line lie in shared memory: eight lines' lie in different banks.
 OM_DEVICE int swizzled(int line, int chunk) { return line * LINE + ((chunk ^ (line >> 1 & 3)) << 4); }
@@ -52,6 +67,8 @@ OM_DEVICE om_u32 kept(om_u32 x) {
 	return y;
 }
 
+#if AHEAD
+
 // begin_copy_bytes begins to copy 16 bytes to shared memory; those after a number of bytes are zero. begin_copy_16 has all.
 OM_DEVICE void begin_copy_bytes(om_u32 to, const void *from, int bytes) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
@@ -60,6 +77,26 @@ OM_DEVICE void begin_copy_bytes(om_u32 to, const void *from, int bytes) {
 OM_DEVICE void begin_copy_16(om_u32 to, const void *from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
+
+// bring begins to copy 16 bytes to shared memory, or zeros where they are not there.
+OM_DEVICE void bring(om_u32 to, om_u32 *, const void *from, bool there) { begin_copy_bytes(to, from, there ? 16 : 0); }
+
+// await_lot waits until all but the last of the parts that are on their way are there; end_lot ends one.
+OM_DEVICE void await_lot() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+OM_DEVICE void end_lot() { end_part(); }
+
+#else
+
+OM_DEVICE void bring(om_u32, om_u32 *held, const void *from, bool there) {
+	uint4 x = make_uint4(0, 0, 0, 0);
+	if (there)
+		x = *(const uint4 *)from;
+	held[0] = x.x, held[1] = x.y, held[2] = x.z, held[3] = x.w;
+}
+OM_DEVICE void await_lot() {}
+OM_DEVICE void end_lot() {}
+
+#endif
 
 // load reads four matrices of 8 × 8 half floats, or of 8 × 4 floats, of which a lane names a line of 16 bytes.
 OM_DEVICE void load(om_u32 *to, om_u32 from) {
@@ -83,6 +120,8 @@ OM_DEVICE void store_words(om_u32 to, const om_u32 *x) {
 	asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
 
+#if TENSOR > 1
+
 #define MMA(name, kind)                                                                                                     \
 	OM_DEVICE void name(float *sums, const om_u32 *a, const om_u32 *b) {                                                    \
 		asm volatile("mma.sync.aligned." kind " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"            \
@@ -97,8 +136,22 @@ OM_DEVICE void multiply(of_bf16, float *sums, const om_u32 *a, const om_u32 *b) 
 OM_DEVICE void multiply(to_bf16, float *sums, const om_u32 *a, const om_u32 *b) { multiply_bf16(sums, a, b); }
 OM_DEVICE void multiply(to_tf32, float *sums, const om_u32 *a, const om_u32 *b) { multiply_tf32(sums, a, b); }
 
+#else
+
+// The product of sixteen terms is two of eight.
+OM_DEVICE void multiply(of_f16, float *sums, const om_u32 *a, const om_u32 *b) {
+#pragma unroll
+	for (int half = 0; half < 2; half++)
+		asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+					 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+					 : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+}
+
+#endif
+
 // rounded_in_place rounds what a lane was given of a factor to what the multipliers take.
 template <class M> OM_DEVICE void rounded_in_place(M, om_u32 *, int) {}
+#if TENSOR > 1
 OM_DEVICE void rounded_in_place(to_tf32, om_u32 *x, int count) {
 #pragma unroll
 	for (int i = 0; i < count; i++)
@@ -111,6 +164,8 @@ OM_DEVICE om_u32 pair(om_u32 low, om_u32 high) {
 	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
 	return both;
 }
+
+#endif
 
 // SLICES is how many products of 32 bytes of terms a part is.
 #define SLICES 2
@@ -146,7 +201,7 @@ OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], om_u32 x, F right) {
 	}
 	// Floats to halves: the terms of both slices are those of one product. Which term is which does not matter, as long as
 	// it is the same one on both sides.
-	if (M::ROUNDS) {
+	if constexpr (M::ROUNDS) {
 #pragma unroll
 		for (int i = 0; i < TALL; i++) {
 			om_u32 w[4] = {pair(u[0][i][0], u[0][i][2]), pair(u[0][i][1], u[0][i][3]), pair(u[1][i][0], u[1][i][2]),

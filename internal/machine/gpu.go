@@ -44,7 +44,7 @@ func gpuOrdinal(text string) (int, error) {
 
 // openGPU opens a GPU, "cuda" or "cuda:1".
 func openGPU(o Options, ordinal string) (Machine, error) {
-	opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt, Cache: o.CUDACache}
+	opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt, Cache: o.CUDACache, Environment: o.CUDAEnvironment}
 	if ordinal != "" {
 		n, err := gpuOrdinal(ordinal)
 		if err != nil {

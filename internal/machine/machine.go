@@ -102,9 +102,11 @@ type Peer struct {
 type Options struct {
 	// Device is "cpu" or "", "cuda", "cuda:1", "cuda:0,cuda:1", or "emu:memory=2GiB,bandwidth=12GB/s,latency=10us".
 	Device string
-	// CUDALibrary is the path of NVIDIA's driver, CUBLASLt that of its library of products; "" is the system's driver, and no
-	// library.
+	// CUDALibrary is the path of NVIDIA's driver, CUBLASLt that of its library of products; "" is the system's driver, and the
+	// library where that is chosen: see cuda.Options.
 	CUDALibrary, CUBLASLt string
+	// CUDAEnvironment says where the library may be: see cuda.Options.
+	CUDAEnvironment func(name string) string
 	// CUDACache is the folder of kernels that were assembled before; "" is none.
 	CUDACache string
 	// Absent opens a GPU that is not here as one for which plans are made and nothing runs.

@@ -4,7 +4,7 @@
 // It knows column-major matrices and addresses, and nothing of ops. All calls but [Open] need a current context on the
 // calling thread, so the goroutine must be locked to its thread.
 //
-//	lib, err := cublaslt.Open("auto")
+//	lib, err := cublaslt.Open("auto", 12040, os.Getenv)
 //	h, err := lib.New()
 //	err = h.Product(p, places, stream)
 //
@@ -65,13 +65,18 @@ type Matrix struct {
 	Transposed                 bool
 }
 
-// A Product is D = alpha·A·B + beta·C + bias, clipped at zero if wanted, C lying as D does and bias having an element for
+// A Product is D = alpha·A·B + beta·C + bias, clipped at zero if wanted, C having as many rows and columns as D and bias an element for
 // each of D's rows. It says all that the way to compute it depends on.
 type Product struct {
 	Type    Type
 	Sum     Sum
 	A, B, D Matrix
-	Batch   int32
+	// C is how what is added lies.
+	C     Matrix
+	Batch int32
+	// Whole is how many rows the product has that D has some of: the way to compute it is that of the whole one, whose sums have the
+	// same order, if the library takes that for a part.
+	Whole int64
 
 	Bias, Clip, AddsC bool
 	// AlignTo is a number that the addresses are multiples of, MostWork how many bytes of memory may be used besides.

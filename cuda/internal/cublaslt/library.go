@@ -17,7 +17,7 @@ var names = []string{
 	"cublasLtCreate", "cublasLtDestroy", "cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy",
 	"cublasLtMatmulDescSetAttribute", "cublasLtMatrixLayoutCreate", "cublasLtMatrixLayoutDestroy",
 	"cublasLtMatrixLayoutSetAttribute", "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
-	"cublasLtMatmulPreferenceSetAttribute", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul",
+	"cublasLtMatmulPreferenceSetAttribute", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cublasLtMatmul",
 }
 
 // The calls.
@@ -34,6 +34,7 @@ const (
 	preferenceDestroy
 	preferenceSet
 	heuristic
+	check
 	matmul
 )
 
@@ -66,37 +67,40 @@ type Library struct {
 	calls [matmul + 1]uintptr
 }
 
-// libraries are what Open("auto") tries: newest first where the loader finds it, then where toolkits have it. Python packages
-// of it lie anywhere, and have to be named.
-var libraries = []string{
-	"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11",
-	"/usr/local/cuda/lib64/libcublasLt.so", "/opt/cuda/lib64/libcublasLt.so",
-}
-
-// Open opens the library at a path, or for "auto" the first one found.
-func Open(path string) (*Library, error) {
+// Open opens the library at a path, or for "auto" the first one found: in Python environments, where the loader finds it, and in
+// toolkits, which env, the environment, names. driver is the release of CUDA that the driver is of, which does not take libraries that are
+// too new.
+func Open(path string, driver int, env func(string) string) (*Library, error) {
 	tried := []string{path}
 	if path == "auto" {
-		tried = libraries
+		tried = host{env: env}.places(driver)
 	}
-	var err error
-	for _, p := range tried {
-		handle, failed := purego.Dlopen(p, purego.RTLD_NOW|purego.RTLD_GLOBAL)
-		if failed != nil {
-			if err == nil {
-				err = failed
-			}
-			continue
+	first := errors.New("the driver takes none")
+	for i, p := range tried {
+		l, err := openAt(p)
+		if err == nil {
+			return l, nil
 		}
-		l := &Library{}
-		for i, name := range names {
-			if l.calls[i], failed = purego.Dlsym(handle, name); failed != nil {
-				return nil, fmt.Errorf("%s is not cuBLASLt: it lacks %s", p, name)
-			}
+		if i == 0 {
+			first = err
 		}
-		return l, nil
 	}
-	return nil, fmt.Errorf("%w: %w", ErrAbsent, err)
+	return nil, first
+}
+
+// openAt opens the library at a path.
+func openAt(path string) (*Library, error) {
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAbsent, err)
+	}
+	l := &Library{}
+	for i, name := range names {
+		if l.calls[i], err = purego.Dlsym(handle, name); err != nil {
+			return nil, fmt.Errorf("%s is not cuBLASLt: it lacks %s", path, name)
+		}
+	}
+	return l, nil
 }
 
 // call calls the library. Pointers to Go memory must be converted in the list of arguments, where they are kept alive and
@@ -125,9 +129,9 @@ const mostWays = 4096
 
 // A way is how a product is computed.
 type way struct {
-	desc, a, b, d uintptr
-	algo          [8]uint64
-	work          uint64
+	desc, a, b, c, d uintptr
+	algo             [8]uint64
+	work             uint64
 	// err says that there is none.
 	err error
 }
@@ -156,7 +160,7 @@ func (h *Handle) drop(w *way) error {
 	for _, o := range []struct {
 		call int
 		at   uintptr
-	}{{descDestroy, w.desc}, {layoutDestroy, w.a}, {layoutDestroy, w.b}, {layoutDestroy, w.d}} {
+	}{{descDestroy, w.desc}, {layoutDestroy, w.a}, {layoutDestroy, w.b}, {layoutDestroy, w.c}, {layoutDestroy, w.d}} {
 		if o.at != 0 {
 			errs = append(errs, h.l.call(o.call, o.at))
 		}
@@ -169,25 +173,9 @@ func (h *Handle) drop(w *way) error {
 func (h *Handle) Product(p *Product, at *Places, stream uintptr) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w, known := h.ways[*p]
-	if !known {
-		var err error
-		if w, err = h.find(p, at); err != nil {
-			w = &way{err: &NoWayError{err}}
-		}
-		if len(h.ways) >= mostWays {
-			for other, old := range h.ways { // any: a model has few shapes
-				delete(h.ways, other)
-				if err := h.drop(old); err != nil {
-					return err
-				}
-				break
-			}
-		}
-		h.ways[*p] = w
-	}
-	if w.err != nil {
-		return w.err
+	w, err := h.way(p, at)
+	if err != nil {
+		return err
 	}
 	if p.Bias {
 		if err := set(h.l, descSet, w.desc, descBias, &at.Bias); err != nil {
@@ -202,8 +190,8 @@ func (h *Handle) Product(p *Product, at *Places, stream uintptr) error {
 	if p.AddsC {
 		numbers[1] = at.Beta
 	}
-	err := h.l.call(matmul, h.handle, w.desc, uintptr(unsafe.Pointer(&numbers[0])), uintptr(at.A), w.a, uintptr(at.B), w.b,
-		uintptr(unsafe.Pointer(&numbers[1])), uintptr(c), w.d, uintptr(at.D), w.d, uintptr(unsafe.Pointer(&w.algo[0])),
+	err = h.l.call(matmul, h.handle, w.desc, uintptr(unsafe.Pointer(&numbers[0])), uintptr(at.A), w.a, uintptr(at.B), w.b,
+		uintptr(unsafe.Pointer(&numbers[1])), uintptr(c), w.c, uintptr(at.D), w.d, uintptr(unsafe.Pointer(&w.algo[0])),
 		uintptr(at.Work), uintptr(w.work), stream)
 	goruntime.KeepAlive(numbers)
 	return err
@@ -223,6 +211,29 @@ type result struct {
 	reserved [4]int32
 }
 
+// way returns the way to compute a product, which is looked for where it is not known. The handle is locked.
+func (h *Handle) way(p *Product, at *Places) (*way, error) {
+	w, known := h.ways[*p]
+	if known {
+		return w, w.err
+	}
+	w, err := h.find(p, at)
+	if err != nil {
+		w = &way{err: &NoWayError{err}}
+	}
+	if len(h.ways) >= mostWays {
+		for other, old := range h.ways { // any: a model has few shapes
+			delete(h.ways, other)
+			if err := h.drop(old); err != nil {
+				return w, err
+			}
+			break
+		}
+	}
+	h.ways[*p] = w
+	return w, w.err
+}
+
 // find describes a product to the library, and asks it for a way.
 func (h *Handle) find(p *Product, at *Places) (_ *way, err error) {
 	w := &way{}
@@ -234,9 +245,30 @@ func (h *Handle) find(p *Product, at *Places) (_ *way, err error) {
 	if err := h.describe(p, at, w); err != nil {
 		return nil, err
 	}
+	r := &result{}
+	if p.Whole > p.D.Rows {
+		err = h.takeWhole(p, at, w, r)
+	} else {
+		err = h.ask(p, w, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.state != 0 || r.work > uint64(p.MostWork) {
+		return nil, &Error{names[heuristic], notSupported}
+	}
+	w.algo, w.work = r.algo, r.work
+	return w, nil
+}
+
+// notSupported is the status of what there is no way for.
+const notSupported = 15
+
+// ask asks the library for the way that it thinks the best.
+func (h *Handle) ask(p *Product, w *way, r *result) (err error) {
 	var preference uintptr
 	if err := h.l.call(preferenceCreate, uintptr(unsafe.Pointer(&preference))); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, h.l.call(preferenceDestroy, preference)) }()
 	parts, most := uint32(partsInWork), uint64(p.MostWork)
@@ -248,20 +280,32 @@ func (h *Handle) find(p *Product, at *Places) (_ *way, err error) {
 		errs = append(errs, set(h.l, preferenceSet, preference, preferenceAlign+i, &p.AlignTo))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return err
 	}
-	var r result
 	var found int32
-	if err := h.l.call(heuristic, h.handle, w.desc, w.a, w.b, w.d, w.d, preference, 1, uintptr(unsafe.Pointer(&r)),
+	if err := h.l.call(heuristic, h.handle, w.desc, w.a, w.b, w.c, w.d, preference, 1, uintptr(unsafe.Pointer(r)),
 		uintptr(unsafe.Pointer(&found))); err != nil {
-		return nil, err
+		return err
 	}
-	const notSupported = 15
-	if found == 0 || r.state != 0 {
-		return nil, &Error{names[heuristic], notSupported}
+	if found == 0 {
+		return &Error{names[heuristic], notSupported}
 	}
-	w.algo, w.work = r.algo, r.work
-	return w, nil
+	return nil
+}
+
+// takeWhole takes the way of the product that p is a part of, if the library takes that for p.
+func (h *Handle) takeWhole(p *Product, at *Places, w *way, r *result) error {
+	whole := p.whole()
+	of, err := h.way(&whole, at)
+	if err != nil {
+		return err
+	}
+	algo := of.algo
+	if err := h.l.call(check, h.handle, w.desc, w.a, w.b, w.c, w.d, uintptr(unsafe.Pointer(&algo[0])), uintptr(unsafe.Pointer(r))); err != nil {
+		return err
+	}
+	r.algo = algo
+	return nil
 }
 
 // describe makes the description and the layouts of a product.
@@ -283,11 +327,15 @@ func (h *Handle) describe(p *Product, at *Places, w *way) error {
 	if p.Bias { // the way depends on how it is aligned
 		errs = append(errs, set(h.l, descSet, w.desc, descBias, &at.Bias))
 	}
+	added := &p.D
+	if p.AddsC {
+		added = &p.C
+	}
 	for _, m := range []struct {
 		lies      *Matrix
 		layout    *uintptr
 		attribute int
-	}{{&p.A, &w.a, descTransA}, {&p.B, &w.b, descTransB}, {&p.D, &w.d, 0}} {
+	}{{&p.A, &w.a, descTransA}, {&p.B, &w.b, descTransB}, {added, &w.c, 0}, {&p.D, &w.d, 0}} {
 		if m.attribute != 0 && m.lies.Transposed {
 			transposed := int32(1)
 			errs = append(errs, set(h.l, descSet, w.desc, m.attribute, &transposed))
@@ -302,4 +350,19 @@ func (h *Handle) describe(p *Product, at *Places, w *way) error {
 		)
 	}
 	return errors.Join(errs...)
+}
+
+// whole is the product that p is a part of.
+func (p *Product) whole() Product {
+	w := *p
+	w.D.Rows, w.D.Pitch, w.D.Step = p.Whole, p.Whole, p.Whole*p.D.Columns
+	if p.AddsC {
+		w.C.Rows = p.Whole
+	}
+	if w.A.Transposed {
+		w.A.Columns = p.Whole
+	} else {
+		w.A.Rows, w.A.Pitch = p.Whole, max(p.A.Pitch, p.Whole)
+	}
+	return w
 }

@@ -8,7 +8,7 @@ import "fmt"
 type Library struct{}
 
 // Open says that there is none.
-func Open(string) (*Library, error) {
+func Open(string, int, func(string) string) (*Library, error) {
 	return nil, fmt.Errorf("%w: this program cannot call it", ErrAbsent)
 }
 

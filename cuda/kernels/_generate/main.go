@@ -50,10 +50,12 @@ func generate(force bool) error {
 			return err
 		}
 		family := strings.TrimSuffix(name, ".cu")
-		low, high := kernels.Path(family, kernels.Targets[0]), kernels.Path(family, kernels.Targets[1])
+		low := kernels.Path(family, kernels.Targets[0])
 		wanted[low] = true
 		if fresh(low, stamp) && !force {
-			wanted[high] = true
+			for _, target := range kernels.Targets[1:] {
+				wanted[kernels.Path(family, target)] = true
+			}
 			continue
 		}
 		if lib == nil {
@@ -61,24 +63,22 @@ func generate(force bool) error {
 				return fmt.Errorf("%s has changed: %w", name, err)
 			}
 		}
-		var images [][]byte
+		var stored []byte
 		for _, target := range kernels.Targets {
 			ptx, err := lib.compile(name, target)
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", name, target, err)
 			}
-			images = append(images, []byte(compact(ptx)))
-		}
-		if err := write(low, stamp, images[0]); err != nil {
-			return err
-		}
-		// Most sources have nothing that only the newer target can do.
-		if bytes.Equal(bytes.Replace(images[1], []byte(".target sm_80"), []byte(".target sm_70"), 1), images[0]) {
-			continue
-		}
-		wanted[high] = true
-		if err := write(high, stamp, images[1]); err != nil {
-			return err
+			image := []byte(compact(ptx))
+			// Most sources have nothing that only the newer targets can do.
+			if stored != nil && bytes.Equal(targetLine.ReplaceAll(image, nil), targetLine.ReplaceAll(stored, nil)) {
+				continue
+			}
+			path := kernels.Path(family, target)
+			wanted[path], stored = true, image
+			if err := write(path, stamp, image); err != nil {
+				return err
+			}
 		}
 	}
 	stale, err := filepath.Glob("ptx/*")
@@ -94,6 +94,9 @@ func generate(force bool) error {
 	}
 	return nil
 }
+
+// targetLine is the one in which images that say the same differ.
+var targetLine = regexp.MustCompile(`(?m)^\.target sm_\d+$`)
 
 // fresh reports whether an image was made from what has a stamp.
 func fresh(path, stamp string) bool {

@@ -4,12 +4,13 @@
 //
 //	OPTIMEM_PTXAS=$(.ci/ptxas) go run ./cuda/kernels/_ptxas
 //
-// What is above the list fails; -rewrite writes the list, -table prints registers too, -times how long ptxas took. What is below
-// the list is said, and no failure.
+// What is above the list fails; -rewrite writes the list, -table prints registers too, -times writes how long ptxas took. What is
+// below the list is said, and no failure.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -29,15 +30,18 @@ import (
 )
 
 // version is the release of ptxas that the list is of: another one allots otherwise.
-const version = "13.5"
+const version, oldVersion = "13.5", "12.9"
 
 // capabilities are those that kernels are assembled for.
-var capabilities = []int{75, 80, 86, 89, 90, 100, 120}
+var capabilities = []int{oldCapability, 75, 80, 86, 89, 90, 100, 120}
+
+// oldCapability is assembled for by oldVersion.
+const oldCapability = 70
 
 // listPath is the list, from the repository's root.
 const listPath = "cuda/kernels/ptxas.txt"
 
-const listHead = "# What kernels take of each thread's own memory, in bytes, by ptxas " + version + ": compute capability, kernel, frame,\n" +
+const listHead = "# What kernels take of each thread's own memory, in bytes, by ptxas " + version + " (7.0: " + oldVersion + "): compute capability, kernel, frame,\n" +
 	"# spilled by stores and by loads. Kernels that are not here take none. Made by go run ./cuda/kernels/_ptxas -rewrite.\n"
 
 // A kernel's use of an architecture.
@@ -52,7 +56,7 @@ type place struct {
 func main() {
 	rewrite := flag.Bool("rewrite", false, "write the list")
 	table := flag.Bool("table", false, "print what every kernel uses")
-	times := flag.Bool("times", false, "print the processor's milliseconds of ptxas for each family")
+	times := flag.Bool("times", false, "write the processor's milliseconds of ptxas for each family to "+timesPath)
 	cubins := flag.String("cubins", "", "a folder to keep the assembled families in, for programs that look there")
 	only := flag.String("only", "", "one capability alone, as in 90; the list is then not compared")
 	flag.Parse()
@@ -71,11 +75,11 @@ func run(rewrite, table, times bool, cubins, only string) error {
 		}
 		capabilities = []int{c}
 	}
-	program, err := find()
+	programs, err := findAll()
 	if err != nil {
 		return err
 	}
-	found, took, err := assembleAll(program, cubins)
+	found, took, err := assembleAll(programs, cubins)
 	if err != nil {
 		return err
 	}
@@ -89,7 +93,9 @@ func run(rewrite, table, times bool, cubins, only string) error {
 		}
 	}
 	if times {
-		printTimes(took)
+		if err := os.WriteFile(timesPath, []byte(timesOf(took)), 0o644); err != nil {
+			return err
+		}
 	}
 	if rewrite {
 		return os.WriteFile(listPath, []byte(list(places, found)), 0o644)
@@ -100,20 +106,47 @@ func run(rewrite, table, times bool, cubins, only string) error {
 	return compare(places, found)
 }
 
-// find returns ptxas.
-func find() (string, error) {
-	program := os.Getenv("OPTIMEM_PTXAS")
-	if program == "" {
-		program = "ptxas"
+// findAll returns the ptxas for each capability, and leaves those out that there is none for.
+func findAll() (map[int]string, error) {
+	programs := make(map[int]string)
+	var kept []int
+	for _, c := range capabilities {
+		name, want := os.Getenv("OPTIMEM_PTXAS"), version
+		if c == oldCapability {
+			name, want = os.Getenv("OPTIMEM_PTXAS_OLD"), oldVersion
+			if name == "" {
+				fmt.Println("NOT CHECKED: 7.0, without OPTIMEM_PTXAS_OLD")
+				continue
+			}
+		}
+		if name == "" {
+			name = "ptxas"
+		}
+		if err := check(name, want); err != nil {
+			return nil, err
+		}
+		programs[c], kept = name, append(kept, c)
 	}
+	capabilities = kept
+	return programs, nil
+}
+
+// check fails where a program is not ptxas of a release.
+func check(program, version string) error {
 	said, err := exec.Command(program, "--version").Output()
 	if err != nil {
-		return "", fmt.Errorf("ptxas of CUDA %s, which OPTIMEM_PTXAS names: %w", version, err)
+		return fmt.Errorf("ptxas of CUDA %s, which OPTIMEM_PTXAS or OPTIMEM_PTXAS_OLD names: %w", version, err)
 	}
 	if !bytes.Contains(said, []byte("release "+version+",")) {
-		return "", fmt.Errorf("%s is not of CUDA %s, which the list is of", program, version)
+		return fmt.Errorf("%s is not of CUDA %s, which the list is of", program, version)
 	}
-	return program, nil
+	return nil
+}
+
+// A cost is the processor's time that assembling took, and what it made.
+type cost struct {
+	time  time.Duration
+	bytes int64
 }
 
 // A job is a family for a capability.
@@ -123,7 +156,7 @@ type job struct {
 }
 
 // assembleAll assembles every family for every capability, as many at once as there are processors.
-func assembleAll(program, cubins string) (map[place]use, map[job]time.Duration, error) {
+func assembleAll(programs map[int]string, cubins string) (map[place]use, map[job]cost, error) {
 	dir, err := os.MkdirTemp("", "ptxas")
 	if err != nil {
 		return nil, nil, err
@@ -145,7 +178,7 @@ func assembleAll(program, cubins string) (map[place]use, map[job]time.Duration, 
 			jobs = append(jobs, job{family, c})
 		}
 	}
-	found, took := make(map[place]use), make(map[job]time.Duration)
+	found, took := make(map[place]use), make(map[job]cost)
 	var mu sync.Mutex
 	var errs []error
 	var all sync.WaitGroup
@@ -153,7 +186,7 @@ func assembleAll(program, cubins string) (map[place]use, map[job]time.Duration, 
 	for range runtime.NumCPU() {
 		all.Go(func() {
 			for j := range next {
-				uses, t, err := assemble(program, dir, cubins, j)
+				uses, t, err := assemble(programs[j.capability], dir, cubins, j)
 				mu.Lock()
 				if err != nil {
 					errs = append(errs, fmt.Errorf("%s for %d: %w", j.family, j.capability, err))
@@ -175,32 +208,36 @@ func assembleAll(program, cubins string) (map[place]use, map[job]time.Duration, 
 }
 
 // assemble assembles a family, and returns what its kernels use and the time that it took of processors.
-func assemble(program, dir, cubins string, j job) (map[string]use, time.Duration, error) {
+func assemble(program, dir, cubins string, j job) (map[string]use, cost, error) {
 	image, err := kernels.Image(j.family, j.capability)
 	if err != nil {
-		return nil, 0, err
+		return nil, cost{}, err
 	}
 	from := filepath.Join(dir, fmt.Sprintf("%s.%d.ptx", j.family, j.capability))
 	if err := os.WriteFile(from, image, 0o644); err != nil {
-		return nil, 0, err
+		return nil, cost{}, err
 	}
 	to := from + ".cubin"
 	c := exec.Command(program, "-v", "-arch=sm_"+strconv.Itoa(j.capability), from, "-o", to)
 	said, err := c.CombinedOutput()
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w\n%s", err, said)
+		return nil, cost{}, fmt.Errorf("%w\n%s", err, said)
 	}
 	if cubins != "" {
 		if err := keep(cubins, to, j, image); err != nil {
-			return nil, 0, err
+			return nil, cost{}, err
 		}
+	}
+	info, err := os.Stat(to)
+	if err != nil {
+		return nil, cost{}, err
 	}
 	for _, path := range []string{from, to} {
 		if err := os.Remove(path); err != nil {
-			return nil, 0, err
+			return nil, cost{}, err
 		}
 	}
-	return parse(string(said)), c.ProcessState.UserTime() + c.ProcessState.SystemTime(), nil
+	return parse(string(said)), cost{c.ProcessState.UserTime() + c.ProcessState.SystemTime(), info.Size()}, nil
 }
 
 // keep writes an assembled family as programs look for it.
@@ -298,7 +335,7 @@ func compare(places []place, found map[place]use) error {
 		}
 	}
 	for p := range listed {
-		if _, ok := found[p]; !ok {
+		if _, ok := found[p]; !ok && slices.Contains(capabilities, p.capability) {
 			fmt.Printf("in the list, and not there: %d %s\n", p.capability, p.kernel)
 		}
 	}
@@ -306,17 +343,34 @@ func compare(places []place, found map[place]use) error {
 	return errors.Join(worse...)
 }
 
-// printTimes prints for each family the milliseconds that ptxas took for each capability.
-func printTimes(took map[job]time.Duration) {
-	byFamily := make(map[string][]string)
-	for _, c := range capabilities {
-		for j, t := range took {
-			if j.capability == c {
-				byFamily[j.family] = append(byFamily[j.family], strconv.FormatInt(t.Milliseconds(), 10))
-			}
+// timesPath is what ptxas took for each family, from which tests reckon a cold start.
+const timesPath = "cuda/kernels/ptxas_times.txt"
+
+// timesOf lists what ptxas took.
+func timesOf(took map[job]cost) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# What ptxas %s (7.0: %s) took to assemble each family, on one of %d processors, %s, which did other work, too:\n"+
+		"# compute capability, family, milliseconds of the processor, bytes that it made.\n"+
+		"# Made by go run ./cuda/kernels/_ptxas -times.\n", version, oldVersion, runtime.NumCPU(), processor())
+	jobs := slices.SortedFunc(maps.Keys(took), func(a, b job) int {
+		return cmp.Or(cmp.Compare(a.capability, b.capability), strings.Compare(a.family, b.family))
+	})
+	for _, j := range jobs {
+		fmt.Fprintf(&b, "%d %s %d %d\n", j.capability, j.family, took[j].time.Milliseconds(), took[j].bytes)
+	}
+	return b.String()
+}
+
+// processor is the name of the machine's.
+func processor() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "of no known name"
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
 		}
 	}
-	for _, family := range slices.Sorted(maps.Keys(byFamily)) {
-		fmt.Println(family, strings.Join(byFamily[family], " "))
-	}
+	return "of no known name"
 }

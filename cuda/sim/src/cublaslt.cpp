@@ -112,7 +112,21 @@ static bool fits(const lt_object *d, const lt_object *a, const lt_object *b, con
 		a->get(batches, 1) == c->get(batches, 1) && b->get(batches, 1) == c->get(batches, 1);
 }
 
-// The way found takes its terms in two parts where there is room for them, and wants matrices aligned as was said.
+// alike reports whether what is added has the results' sizes.
+static bool alike(const lt_object *c, const lt_object *out) {
+	for (int attribute : {type, rows, columns, batches})
+		if (c->get(attribute, 1) != out->get(attribute, 1))
+			return false;
+	return true;
+}
+
+// needs is the workspace of a way: both parts' sums.
+static size_t needs(const lt_algo &algo, const lt_object *out) {
+	return algo.data[1] ? 2 * 4 * out->get(rows, 0) * out->get(columns, 0) * out->get(batches, 1) : 0;
+}
+
+// The way found takes its terms in two parts where there is room for them, and wants matrices aligned as was said. How many terms
+// the first part has follows from the number of rows, so that nobody relies on the way of another product.
 API cublasLtMatmulAlgoGetHeuristic(lt_object *handle, lt_object *d, lt_object *a, lt_object *b, lt_object *c, lt_object *out,
 								   lt_object *preference, int most, lt_result *to, int *found) {
 	world &w = the();
@@ -120,12 +134,26 @@ API cublasLtMatmulAlgoGetHeuristic(lt_object *handle, lt_object *d, lt_object *a
 	*found = 0;
 	if (injected("cublasLtMatmulAlgoGetHeuristic"))
 		return not_supported;
-	if (!w.blas.count(handle) || most < 1 || !fits(d, a, b, out) || c->attributes != out->attributes)
+	if (!w.blas.count(handle) || most < 1 || !fits(d, a, b, out) || !alike(c, out))
 		return wrong_value;
-	size_t parts = 2 * 4 * out->get(rows, 0) * out->get(columns, 0) * out->get(batches, 1);
-	bool two = parts <= (size_t)preference->get(most_workspace, 0) && (preference->get(reductions, -1) & 2);
-	*to = lt_result{{{magic, two, (uint64_t)preference->get(least_alignment, 256)}}, two ? parts : 0, 0, 1, {}};
+	lt_algo algo{{magic, 1 + (uint64_t)out->get(rows, 0) / 8 % 3, (uint64_t)preference->get(least_alignment, 256)}};
+	if (needs(algo, out) > (size_t)preference->get(most_workspace, 0) || !(preference->get(reductions, -1) & 2))
+		algo.data[1] = 0;
+	*to = lt_result{algo, needs(algo, out), 0, 1, {}};
 	*found = 1;
+	return ok;
+}
+
+// Any product is computed by another one's way.
+API cublasLtMatmulAlgoCheck(lt_object *handle, lt_object *d, lt_object *a, lt_object *b, lt_object *c, lt_object *out,
+							const lt_algo *algo, lt_result *to) {
+	world &w = the();
+	locked lock(w.mutex);
+	if (injected("cublasLtMatmulAlgoCheck"))
+		return not_supported;
+	if (!w.blas.count(handle) || algo->data[0] != magic || !fits(d, a, b, out) || !alike(c, out))
+		return wrong_value;
+	*to = lt_result{{}, needs(*algo, out), 0, 1, {}};
 	return ok;
 }
 
@@ -184,7 +212,9 @@ API cublasLtMatmul(lt_object *handle, lt_object *d, const float *alpha, const vo
 	if (current < 0 || !w.blas.count(handle) || !alive(s))
 		return not_ready_yet;
 	matrix x = lies(a, a_layout, d->get(trans_a, 0)), y = lies(b, b_layout, d->get(trans_b, 0)), out = lies(to, layout, false);
-	size_t parts = algo->data[1] ? 2 * 4 * out.rows * out.columns * out.batches : 0;
+	matrix added = lies(c, c_layout, false);
+	size_t parts = needs(*algo, layout);
+	int64_t first = algo->data[1];
 	uint64_t bias = d->get(bias_pointer, 0);
 	int64_t ending = d->get(epilogue, 1);
 	bool adds = ending & 4, clips = ending & 2;
@@ -196,12 +226,12 @@ API cublasLtMatmul(lt_object *handle, lt_object *d, const float *alpha, const vo
 	auto regions = std::make_shared<std::vector<region>>();
 	*regions = {{(uint64_t)a, x.bytes(), false}, {(uint64_t)b, y.bytes(), false}, {(uint64_t)to, out.bytes(), true}};
 	if (*beta != 0)
-		regions->push_back({(uint64_t)c, lies(c, c_layout, false).bytes(), false});
+		regions->push_back({(uint64_t)c, added.bytes(), false});
 	if (adds)
 		regions->push_back({bias, out.rows * out.size(), false});
 	if (parts)
 		regions->push_back({(uint64_t)workspace, parts, true});
-	if (algo->data[0] != magic || !fits(d, a_layout, b_layout, layout) || parts > workspace_bytes)
+	if (algo->data[0] != magic || !fits(d, a_layout, b_layout, layout) || !alike(c_layout, layout) || parts > workspace_bytes)
 		return refuse("cublasLtMatmul: the way is of another product", wrong_value);
 	for (const region &r : *regions)
 		if (!find(r.at, r.bytes) || r.at % algo->data[2])
@@ -212,7 +242,7 @@ API cublasLtMatmul(lt_object *handle, lt_object *d, const float *alpha, const vo
 		for (int64_t z = 0; z < out.batches; z++)
 			for (int64_t j = 0; j < out.columns; j++)
 				for (int64_t i = 0; i < out.rows; i++) {
-					int64_t terms = x.transposed ? x.rows : x.columns, half = parts ? terms / 2 : terms;
+					int64_t terms = x.transposed ? x.rows : x.columns, half = parts ? terms * first / 4 : terms;
 					float total = 0, second = 0;
 					for (int64_t k = 0; k < terms; k++) {
 						float product = read(x.at, x.element, x.index(z, i, k), sums) * read(y.at, y.element, y.index(z, k, j), sums);
@@ -220,7 +250,7 @@ API cublasLtMatmul(lt_object *handle, lt_object *d, const float *alpha, const vo
 					}
 					total = by * (total + second);
 					if (with != 0)
-						total += with * read((char *)c, out.element, out.index(z, i, j), 0);
+						total += with * read(added.at, added.element, added.index(z, i, j), 0);
 					if (adds)
 						total += read((char *)bias, out.element, i, 0);
 					write(out.at, out.element, out.index(z, i, j), clips && total < 0 ? 0 : total);

@@ -89,8 +89,8 @@ func deviceRows(host sysmem.Info, topology sysmem.Topology) []deviceRow {
 // LibraryVariable names the variable that says where NVIDIA's driver is, for those whose is not where drivers are.
 const LibraryVariable = "OPTIMEM_LIBCUDA"
 
-// blasVariable names the variable that says where cuBLASLt is, "auto" for wherever it is found, for those who want its
-// products of matrices on a GPU.
+// blasVariable names the variable that says where cuBLASLt is, "auto" for wherever it is found, "none" for no use of it, for those who
+// want other products of matrices on a GPU than a table says.
 const blasVariable = "OPTIMEM_CUBLASLT"
 
 // cacheVariable names the variable that says in which folder a GPU's kernels are kept once they are assembled, for those whose
