@@ -36,6 +36,7 @@ var families = []map[graph.Kind]kernel{
 	copyKernels,
 	castKernels,
 	linearKernels,
+	codesKernels,
 	convKernels,
 	rowKernels,
 	attentionKernels,
@@ -46,6 +47,7 @@ var families = []map[graph.Kind]kernel{
 	sortKernels,
 	specialKernels,
 	recurrentKernels,
+	stateKernels,
 	chainKernels,
 }
 
@@ -135,7 +137,7 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 		op, step := &g.Ops[i], &l.Steps[i]
 		if capability < tensorCapability {
 			step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool { return p.Form == packedLast })
-		} else if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && widensInBlocks(in, op.Attrs) {
+		} else if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && !graph.IsEncoded(op.Attrs) && widensInBlocks(in, op.Attrs) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
 	}
