@@ -4,7 +4,6 @@ package cuda_test
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -66,8 +65,7 @@ func compareCodes(t *testing.T, dev device.Device, all bool) {
 			codedRows(t, dev, pool, codedLinear{e: e, rows: 34, lines: 11, terms: int(3 * e.Elements)})
 		})
 	}
-	q8, _ := encoded.ByName("Q8_0")
-	mxfp4, _ := encoded.ByName("MXFP4")
+	q8, mxfp4 := blocksOf("Q8_0"), blocksOf("MXFP4")
 	for name, c := range map[string]codedLinear{
 		"many terms":          {e: q8, rows: 35, lines: 9, terms: 2080, bias: tensor.BFloat16, added: true, act: "silu"},
 		"rows not in sixteen": {e: mxfp4, rows: 10, lines: 6, terms: 1312, bias: tensor.Float32, shift: 1},
@@ -75,6 +73,12 @@ func compareCodes(t *testing.T, dev device.Device, all bool) {
 	} {
 		t.Run(name, func(t *testing.T) { codedRows(t, dev, pool, c) })
 	}
+}
+
+// blocksOf returns an encoding.
+func blocksOf(name string) *encoded.Encoding {
+	e, _ := encoded.ByName(name)
+	return e
 }
 
 // A codedLinear is a linear whose weight lies as blocks.
@@ -155,7 +159,7 @@ func codedRows(t *testing.T, dev device.Device, pool *cpu.Pool, c codedLinear) {
 		_, some := run(part[0], part[1])
 		line := 4 * c.lines
 		if !bytes.Equal(some.Data, all.Data[part[0]*line:][:part[1]*line]) {
-			t.Error(fmt.Sprintf("%d rows from %d on have other bits than among all", part[1], part[0]))
+			t.Errorf("%d rows from %d on have other bits than among all", part[1], part[0])
 		}
 	}
 }

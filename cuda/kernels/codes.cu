@@ -38,12 +38,11 @@ OM_DEVICE void om_coded_end(float *out, om_i64 row, om_i64 line, float sum, cons
 	out[row * s.lines + line] = sum;
 }
 
-// om_coded_table has the threads of a block copy the encoding's table to shared memory.
+// om_coded_table has the threads of a block copy the encoding's table to shared memory, for all once they have met.
 OM_DEVICE void om_coded_table(float *table, const om_coding &c) {
 	int t = threadIdx.x;
 	if (t < 16)
 		table[t] = om_bits_float((om_u32)(c.table[t / 2] >> t % 2 * 32));
-	__syncthreads();
 }
 
 // om_coded_terms reads N terms of a row.
@@ -74,6 +73,7 @@ OM_DEVICE void few(float *out, const float *x, const om_u8 *w, const void *bias,
 	for (int i = 0; i < COUNT; i++)
 		sums[i] = 0;
 	om_coded_table(table, c);
+	__syncthreads();
 	om_i64 to = (part + 1) * each < s.terms ? (part + 1) * each : s.terms;
 #pragma unroll 1
 	for (om_i64 k = part * each + lane * 8; k < to; k += STEP) {
@@ -203,6 +203,7 @@ OM_KERNEL(om_codes_many, float *out, const float *x, const om_u8 *w, ENDING) {
 OM_KERNEL(om_decode, float *out, const om_u8 *w, OM_GIVEN om_layout rows, om_i64 end, OM_GIVEN om_coding c, om_divisor columns, om_i64 n) {
 	__shared__ float table[16];
 	om_coded_table(table, c);
+	__syncthreads();
 	OM_EACH(i, n) {
 		om_i64 row = i, first = om_take(&row, columns) * 8;
 		int at = (int)(first & ((1 << c.log) - 1));
