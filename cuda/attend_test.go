@@ -50,18 +50,22 @@ type attendCase struct {
 }
 
 var attendCases = map[string]attendCase{
-	"plain":           {heads: 2, groups: 2, width: 64, values: 64},
-	"groups":          {heads: 4, groups: 2, width: 16, values: 40},
-	"odd widths":      {heads: 3, groups: 1, width: 19, values: 7, softcap: 1.5},
-	"wide values":     {heads: 1, groups: 1, width: 130, values: 300, sinks: true},
-	"window":          {heads: 2, groups: 1, width: 16, values: 16, window: 50},
-	"chunk":           {heads: 2, groups: 2, width: 16, values: 16, chunk: 300, sinks: true},
-	"bfloat16 caches": {heads: 2, groups: 1, width: 33, values: 33, cache: tensor.BFloat16},
-	"float16 caches":  {heads: 2, groups: 1, width: 24, values: 24, cache: tensor.Float16, window: 280, softcap: 2, sinks: true},
-	"bias":            {heads: 4, groups: 2, width: 16, values: 16, distances: 540},
-	"a short bias":    {heads: 2, groups: 2, width: 16, values: 16, distances: 20, sinks: true, softcap: 2},
-	"bfloat16":        {heads: 2, groups: 2, width: 32, values: 32, dtype: tensor.BFloat16},
-	"float16":         {heads: 2, groups: 1, width: 8, values: 8, dtype: tensor.Float16, sinks: true},
+	"plain":            {heads: 2, groups: 2, width: 64, values: 64},
+	"groups":           {heads: 4, groups: 2, width: 16, values: 40},
+	"odd widths":       {heads: 3, groups: 1, width: 19, values: 7, softcap: 1.5},
+	"wide values":      {heads: 1, groups: 1, width: 130, values: 300, sinks: true},
+	"window":           {heads: 2, groups: 1, width: 16, values: 16, window: 50},
+	"chunk":            {heads: 2, groups: 2, width: 16, values: 16, chunk: 300, sinks: true},
+	"bfloat16 caches":  {heads: 2, groups: 1, width: 33, values: 33, cache: tensor.BFloat16},
+	"float16 caches":   {heads: 2, groups: 1, width: 24, values: 24, cache: tensor.Float16, window: 280, softcap: 2, sinks: true},
+	"bias":             {heads: 4, groups: 2, width: 16, values: 16, distances: 540},
+	"a short bias":     {heads: 2, groups: 2, width: 16, values: 16, distances: 20, sinks: true, softcap: 2},
+	"bfloat16":         {heads: 2, groups: 2, width: 32, values: 32, dtype: tensor.BFloat16},
+	"int8 caches":      {heads: 4, groups: 2, width: 64, values: 40, cache: tensor.Int8, sinks: true},
+	"int8, odd widths": {heads: 3, groups: 1, width: 19, values: 7, cache: tensor.Int8, window: 300},
+	"int8, wide":       {heads: 1, groups: 1, width: 130, values: 300, cache: tensor.Int8},
+	"int8 of halves":   {heads: 2, groups: 2, width: 16, values: 16, dtype: tensor.Float16, cache: tensor.Int8},
+	"float16":          {heads: 2, groups: 1, width: 8, values: 8, dtype: tensor.Float16, sinks: true},
 }
 
 // A place is a row's sequence, of two, and its position there.
@@ -121,7 +125,22 @@ func (c attendCase) filled() (attendCase, attendRun) {
 		c.cache = c.dtype
 	}
 	places := 2 * attendBlocks * graph.BlockRows
-	return c, attendRun{keys: numbers(c.cache, places, c.groups, c.width), values: numbers(c.cache, places, c.groups, c.values)}
+	return c, attendRun{keys: cacheOf(c.cache, places, c.groups, c.width), values: cacheOf(c.cache, places, c.groups, c.values)}
+}
+
+// cacheOf returns a cache in which something is.
+func cacheOf(d tensor.DType, places, groups, width int) *tensor.Tensor {
+	if d != tensor.Int8 {
+		return numbers(d, places, groups, width)
+	}
+	x := &tensor.Tensor{DType: d, Layout: tensor.Contiguous(places, groups, graph.CacheWidth(d, width))}
+	for i := range places * groups {
+		for k := range width {
+			x.Data = append(x.Data, byte(31*(i*width+k)+i/7))
+		}
+		x.Data = binary.LittleEndian.AppendUint32(x.Data, math.Float32bits(1.0/64))
+	}
+	return x
 }
 
 // run computes a pass on a device.
@@ -285,7 +304,8 @@ func TestAttendIsLeftToTheCPU(t *testing.T) {
 		takes        bool
 	}{
 		"floats":      {tensor.Float32, tensor.BFloat16, 1024, true},
-		"int8 caches": {tensor.Float32, tensor.Int8, 64, false},
+		"int8 caches": {tensor.Float32, tensor.Int8, 1024, true},
+		"int8 rows":   {tensor.Int8, tensor.Int8, 64, false},
 		"doubles":     {tensor.Float64, tensor.Float64, 64, false},
 		"wide heads":  {tensor.Float32, tensor.Float32, 1025, false},
 	} {

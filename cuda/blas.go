@@ -177,7 +177,7 @@ func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 		switch op.Kind {
 		case "linear":
 			out := operand{dtype: g.Values[op.Out[0]].DType, layout: g.Whole(op.Out[0]).Layout}
-			if out.size() == 0 || len(in) > 4 || narrowWeight(specs(in)) {
+			if out.size() == 0 || len(in) > 4 || graph.IsEncoded(op.Attrs) || narrowWeight(specs(in)) {
 				continue
 			}
 			p = linearProduct(in, out)

@@ -36,6 +36,7 @@ var families = []map[graph.Kind]kernel{
 	copyKernels,
 	castKernels,
 	linearKernels,
+	codesKernels,
 	convKernels,
 	rowKernels,
 	attentionKernels,
@@ -46,6 +47,7 @@ var families = []map[graph.Kind]kernel{
 	sortKernels,
 	specialKernels,
 	recurrentKernels,
+	stateKernels,
 	chainKernels,
 }
 
@@ -136,7 +138,7 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 		step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool {
 			return p.Form == packedLast && !onTensorCores(capability, g.Values[op.In[p.In].Value].DType)
 		})
-		if in, _ := g.Specs(op, nil, nil); capability >= tensorCapability && op.Kind == "linear" && widensInBlocks(in, op.Attrs) {
+		if in, _ := g.Specs(op, nil, nil); capability >= tensorCapability && op.Kind == "linear" && !graph.IsEncoded(op.Attrs) && widensInBlocks(in, op.Attrs) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
 	}

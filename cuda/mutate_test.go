@@ -135,6 +135,8 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"om_flash_256":         {attention(20, 40, 140, 136)},
 		"om_attention_split_8": {attention(3, 8300, 8, 8)},
 		"om_attend":            {caches([]place{{0, 530}}, 16), caches([]place{{0, 530}}, 100)},
+		"om_codes_4":           {codedLinear{e: blocksOf("MXFP4"), rows: 3, lines: 5, terms: 544}.graph(t, 0, 3)},
+		"om_codes_many":        {codedLinear{e: blocksOf("MXFP4"), rows: 40, lines: 9, terms: 544}.graph(t, 0, 40)},
 		"om_attend_write":      {caches([]place{{0, 20}, {0, 20}}, 16)},
 		"om_flash_bf16_64":     {attends(graph.Attrs{"precision": "bf16"}, 20, 130, 32, 64)},
 	} {

@@ -23,18 +23,21 @@ const (
 // are the same.
 var enoughAttending int64 = 512
 
-// supportsAttend takes single precision and halves, and caches of them.
+// supportsAttend takes single precision and halves, and caches of them and of int8.
 func supportsAttend(in, _ []graph.Spec, _ graph.Attrs) error {
-	for _, s := range []graph.Spec{in[0], in[3]} {
-		if s.DType != tensor.Float32 && !isHalf(s.DType) {
-			return fmt.Errorf("it takes floats of 32 bits and halves, not %v", s.DType)
+	for i, s := range []graph.Spec{in[0], in[3]} {
+		if s.DType != tensor.Float32 && !isHalf(s.DType) && (i == 0 || s.DType != tensor.Int8) {
+			return fmt.Errorf("it takes floats of 32 bits and halves, and caches of int8, not %v", s.DType)
 		}
 	}
-	if widest := max(in[0].Shape[2], in[4].Shape[2]); widest > widestAttend {
+	if widest := max(in[0].Shape[2], attendValues(in[4])); widest > widestAttend {
 		return fmt.Errorf("heads are %d wide, it takes %d", widest, widestAttend)
 	}
 	return nil
 }
+
+// attendValues is how wide the values are that a cache holds.
+func attendValues(cache graph.Spec) int { return graph.CacheElements(cache.DType, cache.Shape[2]) }
 
 // attendParts returns into how many parts each head of a row is cut.
 func attendParts(q, table tensor.Shape) int64 {
@@ -46,16 +49,16 @@ func attendParts(q, table tensor.Shape) int64 {
 }
 
 // attendFound is the memory for what parts find.
-func attendFound(q, values, table tensor.Shape) int64 {
+func attendFound(q tensor.Shape, values int, table tensor.Shape) int64 {
 	parts := attendParts(q, table)
 	if parts == 1 {
 		return 0
 	}
-	return int64(q[0]) * int64(q[1]) * parts * int64(values[2]+2) * 4
+	return int64(q[0]) * int64(q[1]) * parts * int64(values+2) * 4
 }
 
 func attendWork(in, _ []graph.Spec, _ graph.Attrs) int64 {
-	return ceilDiv(attendFound(in[0].Shape, in[4].Shape, in[6].Shape), alignBytes) * alignBytes
+	return ceilDiv(attendFound(in[0].Shape, attendValues(in[4]), in[6].Shape), alignBytes) * alignBytes
 }
 
 // launchAttend writes keys and values to their places, then has every row attend.
@@ -82,7 +85,7 @@ func launchAttend(l *launch) error {
 	if l.out[0].size() == 0 {
 		return nil
 	}
-	keys, values := l.in[3].shape(), l.in[4].shape()
+	keys, values := l.in[3].shape(), attendValues(specs(l.in)[4])
 	sinks, bias, found, parts := l.optional(7), l.optional(8), span{}, attendParts(q.shape(), table.shape())
 	if bytes := attendFound(q.shape(), values, table.shape()); bytes > 0 {
 		found = l.work.slice(0, bytes)
@@ -104,7 +107,7 @@ func launchAttend(l *launch) error {
 	}
 	c.read(q).read(l.in[3]).read(l.in[4]).read(at).read(table).read(sinks).read(bias)
 	c.i32(dtypeCodes[q.dtype]).i32(dtypeCodes[l.in[3].dtype])
-	c.ints(20, q.shape()[0], q.shape()[1], keys[1], q.shape()[2], values[2], table.shape()[1], keys[0]/graph.BlockRows,
+	c.ints(20, q.shape()[0], q.shape()[1], keys[1], q.shape()[2], values, table.shape()[1], keys[0]/graph.BlockRows,
 		q.layout.Strides[0], q.layout.Strides[1], q.layout.Strides[2], at.layout.Strides[0], table.layout.Strides[0], table.layout.Strides[1],
 		sinkStep, l.attrs.Int("window"), l.attrs.Int("chunk"), int(parts), lean[0], lean[1], lean[2])
 	c.f32(float32(l.attrs.Float("scale"))).f32(float32(l.attrs.Float("softcap"))).status()
@@ -112,7 +115,7 @@ func launchAttend(l *launch) error {
 		return err
 	}
 	c = l.call("om_attend_spans").write(l.out[0]).scratch(found).read(at).read(sinks).i32(dtypeCodes[q.dtype])
-	c.i64(int64(q.shape()[1])).i64(int64(values[2])).i64(int64(at.layout.Strides[0])).i64(int64(sinkStep)).i64(parts)
+	c.i64(int64(q.shape()[1])).i64(int64(values)).i64(int64(at.layout.Strides[0])).i64(int64(sinkStep)).i64(parts)
 	return c.grid(dims{units, 1, 1}, dims{attendThreads, 1, 1}, 0)
 }
 

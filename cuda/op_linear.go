@@ -11,7 +11,7 @@ import (
 // linearKernels are products of matrices: kernels/gemm.cu for floats, kernels/tensor_*.cu for half floats and for factors that
 // are rounded, kernels/linear.cu.
 var linearKernels = map[graph.Kind]kernel{
-	"linear":         {supports: supportsProduct, work: linearWork, launch: launchLinear, narrows: true, exact: readNarrow},
+	"linear":         orOfCodes(kernel{supports: supportsProduct, work: linearWork, launch: launchLinear, narrows: true, exact: readNarrow}),
 	"matmul":         {supports: supportsProduct, work: productWork("matmul"), launch: launchMatmul, narrows: true},
 	"grouped_matmul": {supports: supportsGrouped, launch: launchGroupedMatmul},
 	"cross":          {supports: onlyNumbers, launch: launchCross},

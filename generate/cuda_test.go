@@ -16,7 +16,7 @@ import (
 )
 
 // TestTextOnGPU: the simulated GPU gives the CPU's tokens, whatever requests are beside them, whether weights stay or are paged,
-// and attends itself, or, where keys and values are bytes, has the CPU beside it do so; nothing races.
+// and attends itself, to bytes, too; nothing races.
 func TestTextOnGPU(t *testing.T) {
 	const requests = 12
 	want := make(map[tensor.DType][][]int)
@@ -37,7 +37,7 @@ func TestTextOnGPU(t *testing.T) {
 		kv       tensor.DType
 	}{
 		{plan.Resident, "order=lazy:1", 0, tensor.Float32}, {plan.Page, "order=lazy:2", 5, tensor.Float32},
-		{plan.Auto, "order=threads", 0, tensor.Float32}, {plan.Auto, "order=lazy:3", 0, tensor.Int8},
+		{plan.Auto, "order=threads", 0, tensor.Float32}, {plan.Page, "order=lazy:3", 0, tensor.Int8},
 	} {
 		t.Run(fmt.Sprintf("%s %v", c.mode, c.kv), func(t *testing.T) {
 			lib := sim.New(t, "memory=64M "+c.settings)

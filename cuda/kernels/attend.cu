@@ -33,6 +33,37 @@ OM_DEVICE om_i64 om_attend_place(const om_i64 *table, om_i64 p, om_i64 blocks, o
 	return block < 0 || block >= places ? -1 : block * BLOCK_ROWS + p % BLOCK_ROWS;
 }
 
+// om_attend_scale is the scale of a row of a cache of int8, the float32 in the four bytes from one on, the lowest first.
+OM_DEVICE float om_attend_scale(const void *cache, om_i64 at) {
+	const om_u8 *b = (const om_u8 *)cache + at;
+	return om_bits_float(b[0] | (om_u32)b[1] << 8 | (om_u32)b[2] << 16 | (om_u32)b[3] << 24);
+}
+
+// om_attend_round writes a head's row to a cache of int8: a warp rounds it to 255 steps. Where a number is not finite, the scale is
+// NaN and nothing else is there.
+OM_DEVICE void om_attend_round(om_i8 *to, const void *x, om_i64 from, om_i64 step, int type, om_i64 width) {
+	int lane = threadIdx.x % 32;
+	float most = 0, broken = 0;
+#pragma unroll 1
+	for (om_i64 d = lane; d < width; d += 32) {
+		float y = fabsf(om_load_f(x, from + d * step, type));
+		broken = y < OM_INF ? broken : 1.0f;
+		most = fmaxf(most, y);
+	}
+	for (int apart = 16; apart > 0; apart /= 2) {
+		most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
+		broken = fmaxf(broken, __shfl_xor_sync(0xffffffffu, broken, apart));
+	}
+	float scale = broken > 0 ? OM_NAN : most / 127.0f;
+#pragma unroll 1
+	for (om_i64 d = lane; d < width; d += 32) {
+		float y = scale > 0 ? rintf(om_load_f(x, from + d * step, type) / scale) : 0.0f;
+		to[d] = (om_i8)(int)fminf(fmaxf(y, -127.0f), 127.0f);
+	}
+	if (lane < 4)
+		to[width + lane] = (om_i8)(om_float_bits(scale) >> 8 * lane);
+}
+
 // om_attend_first is the first position that one looks at.
 OM_DEVICE om_i64 om_attend_first(om_i64 p, om_i64 window, om_i64 chunk) {
 	om_i64 first = window > 0 && p - window + 1 > 0 ? p - window + 1 : 0;
@@ -69,6 +100,12 @@ OM_KERNEL(om_attend_write, void *cache, const void *x, const om_i64 *at, const o
 	for (int w = 0; w < WARPS; w++)
 		if (taken[w])
 			return;
+	if (cache_type == OM_I8) {
+#pragma unroll 1
+		for (om_i64 g = t / 32; g < groups; g += WARPS)
+			om_attend_round((om_i8 *)cache + (place * groups + g) * (width + 4), x, row * x_row + g * x_head, x_step, type, width);
+		return;
+	}
 #pragma unroll 1
 	for (om_i64 i = t; i < groups * width; i += THREADS) {
 		om_i64 g = i / width, d = i - g * width;
@@ -113,6 +150,7 @@ OM_KERNEL(om_attend, void *out, float *found, const void *q, const void *keys, c
 	__shared__ float of_warps[WARPS];
 	__shared__ om_i64 place_of[SPAN_BLOCKS];
 	const float below = -OM_INF;
+	const int more = cache_type == OM_I8 ? 4 : 0; // bytes behind a row of a cache
 	int t = threadIdx.x, lane = t % 32, warp = t / 32;
 	om_i64 part = blockIdx.x % s.parts, head = blockIdx.x / s.parts % s.heads, row = blockIdx.x / s.parts / s.heads;
 	om_i64 p = at[row * s.at_step], group = head / (s.heads / s.groups);
@@ -153,10 +191,16 @@ OM_KERNEL(om_attend, void *out, float *found, const void *q, const void *keys, c
 					scores[j] = below;
 				continue;
 			}
-			om_i64 key = ((place_of[j / BLOCK_ROWS] + j % BLOCK_ROWS) * s.groups + group) * s.width;
+			om_i64 key = ((place_of[j / BLOCK_ROWS] + j % BLOCK_ROWS) * s.groups + group) * (s.width + more);
 			float x = 0;
-			for (int d = lane; d < s.width; d += 32)
-				x += query[d] * om_load_f(keys, key + d, cache_type);
+			if (more > 0) {
+				float by = om_attend_scale(keys, key + s.width);
+				for (int d = lane; d < s.width; d += 32)
+					x += query[d] * om_times((float)((const om_i8 *)keys)[key + d], by);
+			} else {
+				for (int d = lane; d < s.width; d += 32)
+					x += query[d] * om_load_f(keys, key + d, cache_type);
+			}
 			for (int apart = 16; apart > 0; apart /= 2)
 				x += __shfl_xor_sync(0xffffffffu, x, apart);
 			if (lane == 0) {
@@ -206,12 +250,14 @@ OM_KERNEL(om_attend, void *out, float *found, const void *q, const void *keys, c
 		for (int j = team; j < high; j += THREADS / lanes) {
 			if (j < low || place_of[j / BLOCK_ROWS] < 0)
 				continue;
-			om_i64 value = ((place_of[j / BLOCK_ROWS] + j % BLOCK_ROWS) * s.groups + group) * s.values;
+			om_i64 value = ((place_of[j / BLOCK_ROWS] + j % BLOCK_ROWS) * s.groups + group) * (s.values + more);
 			float weight = scores[j];
+			float by = more > 0 ? om_attend_scale(values, value + s.values) : 1.0f;
 #pragma unroll
 			for (int i = 0; i < EACH; i++)
 				if (column + i * lanes < s.values)
-					here[i] += weight * om_load_f(values, value + column + i * lanes, cache_type);
+					here[i] += weight * (more > 0 ? om_times((float)((const om_i8 *)values)[value + column + i * lanes], by)
+												: om_load_f(values, value + column + i * lanes, cache_type));
 		}
 		if (lanes < THREADS) { // then a thread has one column
 			room[t] = here[0];

@@ -17,7 +17,14 @@ import (
 // The results are the same to the bit on a device whose products sum numbers that it decodes in the order in which it sums
 // numbers that lie in memory. A device must have such products to be given the result.
 func KeepEncoded(g *graph.Graph) *graph.Graph {
+	return KeepEncodedOf(g, func(string) bool { return true })
+}
+
+// KeepEncodedOf is [KeepEncoded] for a device that reads blocks of some encodings, those of which takes says so. Of others it is
+// given the numbers.
+func KeepEncodedOf(g *graph.Graph, takes func(encoding string) bool) *graph.Graph {
 	all := blocksOf(g)
+	maps.DeleteFunc(all, func(_ graph.ValueID, b *blocks) bool { return !takes(b.run.Encoding.Name) })
 	for i := range g.Ops {
 		for k, o := range g.Ops[i].In {
 			if b, ok := all[o.Value]; ok && !b.reads(g, &g.Ops[i], k) {

@@ -22,7 +22,7 @@ func TestCompliance(t *testing.T) {
 func TestEncodedCompliance(t *testing.T) {
 	pool := cpu.NewPool(2)
 	defer pool.Close()
-	devicetest.RunEncoded(t, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+	devicetest.RunEncoded(t, func(string) bool { return true }, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
 	})
 }

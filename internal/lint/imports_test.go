@@ -68,7 +68,7 @@ var diagram = map[string][]string{
 	"device/null":       {"device", "graph", "tensor"},
 	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
 	"device/late":       {"device", "graph"},
-	"cuda":              {"device", "graph", "graph/rewrite", "internal/replace", "tensor", "cuda/..."},
+	"cuda":              {"device", "graph", "graph/rewrite", "internal/replace", "tensor", "tensor/encoded", "cuda/..."},
 	"cuda/...":          {"device", "graph", "tensor", "cuda/..."},
 	"internal/cpu": {
 		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/axes", "internal/cpu/blocked", "internal/cpu/codes", "internal/cpu/elementwise",

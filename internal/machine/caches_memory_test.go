@@ -367,8 +367,8 @@ func TestCachesHaveOneSide(t *testing.T) {
 	}
 }
 
-// TestGPUsHaveNoAttentionOfBytes: what a GPU attends to is in floats; of caches of int8 the CPU beside it does, or nobody.
-func TestGPUsHaveNoAttentionOfBytes(t *testing.T) {
+// TestGPUsAttendToBytes: caches of int8 are a GPU's own, too: nothing is left to the CPU beside it.
+func TestGPUsAttendToBytes(t *testing.T) {
 	m, err := machine.Open(machine.Options{Device: "cuda", Absent: true, MemoryBytes: 1 << 30, Ops: graph.Standard(), CUDALibrary: "/nowhere"})
 	if err != nil {
 		t.Fatal(err)
@@ -378,18 +378,14 @@ func TestGPUsHaveNoAttentionOfBytes(t *testing.T) {
 		d := decoders[0]
 		d.cache = cache
 		g := d.filled().graph(2)
-		_, err := m.Compile(t.Context(), g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Page})
-		if want := cache == tensor.Int8; errors.Is(err, graph.ErrUnsupported) != want || err != nil != want {
-			t.Errorf("%v: %v", cache, err)
-		}
 		c, err := m.Compile(t.Context(), g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Auto})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, op := range c.Graph.Ops {
 			onHost := i < len(c.HostOps) && c.HostOps[i]
-			if want := op.Kind == "attend" && cache == tensor.Int8; onHost != want {
-				t.Errorf("%v: %s: on the host %v", cache, op.Kind, onHost)
+			if onHost {
+				t.Errorf("%v: %s is on the host", cache, op.Kind)
 			}
 		}
 	}

@@ -47,8 +47,9 @@ type compiler struct {
 	arrange func(*graph.Graph, Compilation) *graph.Graph
 	// supports returns nil for ops that the device computes; nil where it computes all that the CPU does.
 	supports func(op graph.Op, in, out []graph.Spec) error
-	// encoded says that its products read weights as blocks of codes. Other devices are given their numbers.
-	encoded bool
+	// encoded says of which encodings its products read weights as blocks of codes. Of others they are given the numbers, and of all
+	// where it is nil.
+	encoded func(encoding string) bool
 	// gpu says that kernels are not the CPU's: precisions are then those that it has, and without why it has no other.
 	gpu        bool
 	precisions []string
@@ -67,8 +68,8 @@ func (c *compiler) Compile(ctx context.Context, g *graph.Graph, o Compilation) (
 	if err != nil {
 		return nil, err
 	}
-	if c.encoded && o.Without&rewrite.KeepEncodings == 0 {
-		g = rewrite.KeepEncoded(g)
+	if c.encoded != nil && o.Without&rewrite.KeepEncodings == 0 {
+		g = rewrite.KeepEncodedOf(g, c.encoded)
 	}
 	if !c.gpu && o.Precision == "int8" {
 		var n int

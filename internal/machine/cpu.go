@@ -28,7 +28,7 @@ func openCPU(o Options) (Machine, error) {
 	return &cpuMachine{
 		compiler{
 			device:  Device{Name: "cpu", Target: plan.CPU, Lower: dev.Lower, Rates: cpuRates(o.Rates, dev)},
-			arrange: arranged, encoded: true,
+			arrange: arranged, encoded: anyEncoding,
 		}, p, dev,
 	}, nil
 }
@@ -49,3 +49,6 @@ func (m *cpuMachine) Stats() (dev, host pager.Stats) { return m.Pager.Stats(), p
 func (m *cpuMachine) Free() (int64, bool)            { return 0, false }
 func (m *cpuMachine) Clock() (time.Duration, bool)   { return 0, false }
 func (m *cpuMachine) Close() error                   { return errors.Join(m.Pager.Close(), m.dev.Close()) }
+
+// anyEncoding is that the CPU's products read blocks of every encoding.
+func anyEncoding(string) bool { return true }

@@ -68,7 +68,7 @@ func OpenEmulated(o Options, e emulated.Options) (*Emulated, error) {
 				Memory: Memory{e.MemoryBytes, e.MemoryBytes}, Emulated: true, Rates: rates,
 				Lower: dev.Lower, HostLower: host.Lower,
 			},
-			arrange: arranged, encoded: true,
+			arrange: arranged, encoded: anyEncoding,
 		}, c, dev, host,
 	}, nil
 }

@@ -78,7 +78,7 @@ func openGPU(o Options, ordinal string) (Machine, error) {
 				Name: dev.Name(), Target: cudaTarget, Memory: Memory{total, free}, Rates: rates,
 				Lower: dev.Lower, HostLower: host.Lower,
 			},
-			arrange: arrangedBy(dev.Arrange), supports: cuda.Supports,
+			arrange: arrangedBy(dev.Arrange), supports: cuda.Supports, encoded: cuda.ReadsCodes,
 			gpu: true, precisions: dev.Info().Precisions(), without: capabilityOf(dev),
 		}, c, o.Device, []*cuda.Device{dev}, host,
 	}, nil
@@ -194,7 +194,7 @@ func absentGPU(o Options, host *cpu.Device, rates cost.Rates) Machine {
 	return &absentMachine{
 		compiler{
 			device:  Device{Name: o.Device, Target: cudaTarget, Rates: rates, Lower: cuda.Lower, HostLower: host.Lower},
-			arrange: arrangedBy(cuda.Arrange), supports: cuda.Supports, gpu: true, precisions: precisions[1:],
+			arrange: arrangedBy(cuda.Arrange), supports: cuda.Supports, encoded: cuda.ReadsCodes, gpu: true, precisions: precisions[1:],
 		}, host,
 	}
 }

@@ -31,7 +31,7 @@ func openGPUs(o Options, names []string) (Machine, error) {
 	}
 	c := compiler{
 		device:  Device{Name: o.Device, Target: cudaTarget, Rates: o.Rates.Or(cudaRates), Lower: cuda.Lower},
-		arrange: arrangedBy(cuda.Arrange), gpu: true, precisions: precisions[1:],
+		arrange: arrangedBy(cuda.Arrange), encoded: cuda.ReadsCodes, gpu: true, precisions: precisions[1:],
 	}
 	m := &gpuMachine{name: o.Device}
 	closeAll := func() error {
