@@ -4,11 +4,18 @@
 #
 #	benchmarks/larger_than_memory.sh [small|half|full] [PART...]
 #
-# Parts: dense, packed, batch, experts, long, peers. small has models of some hundred MB, whose counts mean something and whose
-# times do not; half has some of 3 to 8 GB, in about a quarter of an hour and 11 GB of disk; full has those of the table in
-# docs/larger-than-memory.md, of which one at a time (up to 30 GB) lies in benchmarks/data. Where cgroups can be made (root),
-# each run is under a limit of the budget and 400 MB beside it, so that the page cache holds nothing of the model; where not,
-# that is said. Files are dropped from the page cache before each run.
+# Parts: dense, packed, batch, experts, long, peers, and turns, which is only run if it is named. small has models of some
+# hundred MB, whose counts mean something and whose times do not; half has some of 3 to 8 GB, in about a quarter of an hour and
+# 11 GB of disk; full has those of the table in docs/larger-than-memory.md, of which one at a time (up to 30 GB) lies in
+# benchmarks/data. Where cgroups can be made (root), each run is under a limit of the budget and 400 MB beside it, so that the
+# page cache holds nothing of the model; where not, that is said. Files are dropped from the page cache before each run.
+#
+# The disk's rate is measured before the passes of a row and after them, with as many reads under way as they have; its mean is
+# what "of the limit" is about. Of packed files it is the rate of their bytes as they lie.
+#
+# turns has what is compared with each other run one after the other, ROUNDS times (default: 5): the raw model, the packed one,
+# 32 sequences at once, and peers if there are some. Rates of a disk that drift from minute to minute are then much the same for
+# all of a round, and its ratios are of one round each. The last line has medians and ratios.
 #
 # peers are llama.cpp, with a GGUF file of the same weights that it maps, and transformers with accelerate's disk offload:
 # larger_peers.py, if PYTHON (default: python3) has them. Their limit is the budget and what Python takes beside it, 900 MB.
@@ -53,13 +60,18 @@ dropped() {
 	find "$1" -type f -size +1M -exec dd if={} iflag=nocache count=0 status=none \; 2>/dev/null || true
 }
 
+# row NAME: what a program prints becomes a row of that name, in the round that it is.
+row() {
+	sed "s/^{/{\"name\":\"$1\",${round:+\"round\":$round,}/" | tee -a "$results" "$data/turns.jsonl" | table
+}
+
 # peer NAME MEMORY WHAT PATH FLAGS...: a row of another program.
 peer() {
 	local name=$1 memory=$2 what=$3 path=$4
 	shift 4
 	dropped "$path"
 	limited "$memory" 900000000 timeout 600 "$python" -W ignore benchmarks/larger_peers.py "$what" "$path" "$@" 2>"$data/peer.log" |
-		sed "s/^{/{\"name\":\"$name\",\"budget_bytes\":$memory,/" | tee -a "$results" | table || {
+		sed "s/^{/{\"budget_bytes\":$memory,/" | row "$name" || {
 		echo "$name: $(tail -1 "$data/peer.log")" >&2
 	}
 }
@@ -69,13 +81,24 @@ measured() {
 	local name=$1 memory=$2 folder=$3
 	shift 3
 	dropped "$folder"
-	limited "$memory" 400000000 "$data/larger" run -memory "$memory" -disk "$seconds" "$@" "$folder" |
-		sed "s/^{/{\"name\":\"$name\",/" | tee -a "$results" | table
+	limited "$memory" 400000000 "$data/larger" run -memory "$memory" -disk "$seconds" "$@" "$folder" | row "$name"
+}
+
+# packed: the dense model's folder becomes a packed one.
+packed() {
+	rm -rf "$data/packed"
+	"$data/optimem" pack "$data/dense" -o "$data/packed" >/dev/null
+}
+
+# has MODULE...: whether the Python has modules.
+has() {
+	local list=$*
+	"$python" -c "import ${list// /, }" 2>/dev/null
 }
 
 table() {
 	awk '{
-		n = split("name model_bytes budget_bytes peak_bytes bytes_per_token tokens_per_gb tokens_per_second of_limit expert_reads replayed_reads belady_reads", keys, " ")
+		n = split("name model_bytes budget_bytes peak_bytes bytes_per_token tokens_per_gb tokens_per_second disk_before_bytes_per_second disk_after_bytes_per_second of_limit expert_reads replayed_reads belady_reads", keys, " ")
 		line = ""
 		for (i = 1; i <= n; i++) {
 			v = "-"
@@ -91,8 +114,8 @@ table() {
 	}'
 }
 
-echo "| work | model | budget | held at most | bytes a token | tokens a GB | tokens a second | of the limit | experts read | replay | Belady |"
-echo "|---|---|---|---|---|---|---|---|---|---|---|"
+echo "| work | model | budget | held at most | bytes a token | tokens a GB | tokens a second | disk before | disk after | of the limit | experts read | replay | Belady |"
+echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 
 # made FOLDER FLAGS...: makes a model, unless it is there.
 made() {
@@ -103,7 +126,8 @@ made() {
 	"$data/larger" make "$@" "$folder"
 	touch "$folder/done"
 }
-trap 'rm -rf "$data/dense" "$data/packed" "$data/experts" "$data/long" "$data"/*.gguf' EXIT
+round=
+trap 'rm -rf "$data/turns.jsonl" "$data/dense" "$data/packed" "$data/experts" "$data/long" "$data"/*.gguf' EXIT
 rm -rf "$data/dense" "$data/experts" "$data/long"
 
 seconds=5s
@@ -147,10 +171,25 @@ for part in $parts; do
 		;;
 	packed)
 		made dense $dense
+		packed
+		measured "dense, packed" $denseMemory "$data/packed" -passes $passes
 		rm -rf "$data/packed"
-		"$data/optimem" pack "$data/dense" -o "$data/packed" >/dev/null
-		measured "dense, packed" $denseMemory "$data/packed" -passes $passes -disk 0s # what packed files give is no rate of the disk
-		rm -rf "$data/packed"
+		;;
+	turns)
+		made dense $dense
+		packed
+		has xllamacpp gguf && "$python" benchmarks/larger_peers.py gguf "$data/dense" "$data/dense.gguf"
+		: > "$data/turns.jsonl"
+		for round in $(seq "${ROUNDS:-5}"); do
+			measured raw $denseMemory "$data/dense" -passes $passes
+			measured packed $denseMemory "$data/packed" -passes $passes
+			measured "32 sequences" $denseMemory "$data/dense" -passes $passes -sequences 32 -context $batchContext
+			has transformers accelerate && peer "transformers + accelerate" $denseMemory accelerate "$data/dense" --passes $peerPasses
+			[ -e "$data/dense.gguf" ] && peer llama.cpp $denseMemory llama "$data/dense.gguf" --passes $peerPasses
+		done
+		round=
+		"$data/larger" turns < "$data/turns.jsonl" | tee -a "$results"
+		rm -rf "$data/packed" "$data/dense.gguf"
 		;;
 	batch)
 		made dense $dense
@@ -158,13 +197,13 @@ for part in $parts; do
 		;;
 	peers)
 		made dense $dense
-		if "$python" -c "import transformers, accelerate" 2>/dev/null; then
+		if has transformers accelerate; then
 			peer "transformers + accelerate, one sequence" $denseMemory accelerate "$data/dense" --passes $peerPasses
 			peer "transformers + accelerate, 32 sequences" $denseMemory accelerate "$data/dense" --passes $peerPasses --sequences 32
 		else
 			echo "no transformers with accelerate" >&2
 		fi
-		if "$python" -c "import xllamacpp, gguf" 2>/dev/null; then
+		if has xllamacpp gguf; then
 			"$python" benchmarks/larger_peers.py gguf "$data/dense" "$data/dense.gguf"
 			peer "llama.cpp, dense" $denseMemory llama "$data/dense.gguf" --passes $peerPasses
 			rm -rf "$data/dense.gguf" "$data/dense"

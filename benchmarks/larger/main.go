@@ -8,6 +8,7 @@
 //	larger make -layers 15 -hidden 4096 -inner 11008 dense
 //	larger run -memory 1610612736 -passes 8 dense
 //	larger run -memory 1610612736 -passes 8 -rows 8 -accepted 3.5 dense
+//	larger turns < rows.jsonl                                # medians, and ratios within each round
 package main
 
 import (
@@ -28,11 +29,13 @@ import (
 )
 
 func main() {
-	err := errors.New("larger make [flags] FOLDER, or larger run [flags] FOLDER")
+	err := errors.New("larger make [flags] FOLDER, larger run [flags] FOLDER, or larger turns < ROWS")
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "make":
 			err = makeFolder(os.Args[2:])
+		case "turns":
+			err = turns()
 		case "run":
 			err = run(os.Args[2:])
 		}

@@ -13,13 +13,11 @@ import (
 
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/internal/calibrate"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/slots"
 	optimem "github.com/optimem/optimem/runtime"
-	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -41,11 +39,14 @@ type report struct {
 	PerSecond   float64 `json:"tokens_per_second"`
 	Compute     float64 `json:"compute_seconds"`
 	Stall       float64 `json:"stall_seconds"`
-	// DiskBytes is the disk's rate in the same minute, Limit what it admits: the same passes if nothing else took time,
-	// and OfLimit which part of it was reached.
-	DiskBytes float64 `json:"disk_bytes_per_second,omitempty"`
-	Limit     float64 `json:"limit_tokens_per_second,omitempty"`
-	OfLimit   float64 `json:"of_limit,omitempty"`
+	// DiskBefore and DiskAfter are the disk's rate before the passes and after them, read as a pager does, of a packed file
+	// the bytes as they lie; DiskBytes is their mean. Limit is what that admits: the same passes if nothing else took time;
+	// OfLimit which part of it was reached.
+	DiskBefore float64 `json:"disk_before_bytes_per_second,omitempty"`
+	DiskAfter  float64 `json:"disk_after_bytes_per_second,omitempty"`
+	DiskBytes  float64 `json:"disk_bytes_per_second,omitempty"`
+	Limit      float64 `json:"limit_tokens_per_second,omitempty"`
+	OfLimit    float64 `json:"of_limit,omitempty"`
 	// Of experts: those needed and read in all passes, what a replay says that is read, and what who knows all reads at
 	// least.
 	ExpertNeeds int64 `json:"expert_needs,omitempty"`
@@ -79,7 +80,7 @@ func run(args []string) (err error) {
 	flags.IntVar(&p.context, "context", 512, "tokens of a sequence: at the end it begins anew")
 	flags.IntVar(&p.number, "passes", 8, "passes that count")
 	flags.IntVar(&p.warm, "warm", 2, "passes before")
-	rate := flags.Duration("disk", 0, "measure the disk's rate for so long")
+	rate := flags.Duration("disk", 0, "measure the disk's rate for so long before the passes, and after them")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -104,19 +105,10 @@ func run(args []string) (err error) {
 		return err
 	}
 	r := report{BudgetBytes: *memory, Sequences: p.sequences, RowsEach: p.rows, Passes: p.number}
-	var rates cost.Rates
-	if *rate > 0 {
-		var extents []storage.Extent
-		for i := range ckpt.Weights {
-			extents = append(extents, ckpt.Weights[i].Extent)
-		}
-		disk, err := calibrate.Disk(ctx, extents, *rate)
-		if err != nil {
-			return err
-		}
-		r.DiskBytes = disk.BytesPerSecond
-		rates.DiskBytes = disk.BytesPerSecond
+	if r.DiskBefore, err = diskRate(ctx, flags.Arg(0), *rate); err != nil {
+		return err
 	}
+	rates := cost.Rates{DiskBytes: r.DiskBefore}
 	for i := range ckpt.Weights {
 		r.ModelBytes += ckpt.Weights[i].Extent.Bytes
 	}
@@ -126,11 +118,23 @@ func run(args []string) (err error) {
 	}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.session.Close()) }()
-	if err := p.run(ctx, &r); err != nil {
+	if err := errors.Join(p.run(ctx, &r), p.session.Close()); err != nil {
 		return err
 	}
+	if r.DiskAfter, err = diskRate(ctx, flags.Arg(0), *rate); err != nil {
+		return err
+	}
+	r.limit()
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// limit tells the passes from what the disk admits, by the mean of what it gave before and after them.
+func (r *report) limit() {
+	r.DiskBytes = (r.DiskBefore + r.DiskAfter) / 2
+	if r.DiskBytes > 0 && r.ReadBytes > 0 {
+		r.Limit = r.Tokens / max(float64(r.ReadBytes)/r.DiskBytes, r.Compute)
+		r.OfLimit = r.PerSecond / r.Limit
+	}
 }
 
 // routed notes where rows went.
@@ -200,10 +204,6 @@ func (p *passes) run(ctx context.Context, r *report) error {
 	}
 	r.PerSecond = r.Tokens / r.Seconds
 	r.Compute, r.Stall = (after.Compute - before.Compute).Seconds(), (after.Stall - before.Stall).Seconds()
-	if r.DiskBytes > 0 && r.ReadBytes > 0 {
-		r.Limit = r.Tokens / max(float64(r.ReadBytes)/r.DiskBytes, r.Compute)
-		r.OfLimit = r.PerSecond / r.Limit
-	}
 	if len(planned.Experts) > 0 {
 		room, places := planned.Room(&p.trace)
 		count := slots.Sum(slots.Replay(&p.trace, room, places))

@@ -145,7 +145,7 @@ func (c *clocked) ReadAt(_ context.Context, p []byte, off int64) error {
 // A queuedClock is a clocked source that queues reads, of which the first refused ones are not begun.
 type queuedClock struct {
 	clocked
-	refused, begun, closed int
+	refused, begun, closed, deepest int
 }
 
 func (q *queuedClock) ReadBulk(ctx context.Context, p []byte, off int64) error {
@@ -165,6 +165,7 @@ func (q *clockQueue) Begin(number int, _ []byte, off int64) bool {
 	}
 	q.begun++
 	q.underWay = append(q.underWay, number)
+	q.deepest = max(q.deepest, len(q.underWay))
 	return true
 }
 
@@ -203,6 +204,27 @@ func TestDiskQueued(t *testing.T) {
 	src.refused = 1
 	if r, err := Disk(t.Context(), whole, time.Minute); err != nil || r.ReadBytes != 60<<20 || src.closed != 3 {
 		t.Errorf("of a cached file: %d bytes, %v, %d queues closed", r.ReadBytes, err, src.closed)
+	}
+}
+
+// TestReadRate: there are as many reads under way as a pager has, nothing else is read, and what is not queued is read all
+// the same.
+func TestReadRate(t *testing.T) {
+	src := &queuedClock{clocked: clocked{bytes: 1 << 30, least: 1000, most: 1000 + 256<<20}}
+	whole := []storage.Extent{{Source: src, Offset: 1000, Bytes: 256 << 20}}
+	rate, err := ReadRate(t.Context(), whole, time.Minute)
+	if err != nil || rate <= 0 || rate > queuedBytes/1e-3 {
+		t.Errorf("%v bytes a second, one read after the other: %v", rate, err)
+	}
+	if src.begun != 252 || src.deepest != deep || src.closed != 1 {
+		t.Errorf("%d reads begun, %d under way at most, %d queues closed", src.begun, src.deepest, src.closed)
+	}
+	src.refused = 1
+	if rate, err := ReadRate(t.Context(), whole, time.Minute); err != nil || rate <= 0 {
+		t.Errorf("of a cached file: %v bytes a second: %v", rate, err)
+	}
+	if _, err := ReadRate(t.Context(), []storage.Extent{{Source: src, Offset: 1000, Bytes: 8 << 20}}, time.Minute); !errors.Is(err, ErrTooSmall) {
+		t.Errorf("of 8 MiB: %v", err)
 	}
 }
 

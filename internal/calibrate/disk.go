@@ -70,7 +70,7 @@ func Disk(ctx context.Context, extents []storage.Extent, limit time.Duration) (D
 	slices.Sort(times)
 	rate.ReadSeconds = times[len(times)/2]
 
-	rate.BytesPerSecond, rate.ReadBytes, err = readQueued(ctx, pieces, buffers.Bytes(), limit)
+	rate.BytesPerSecond, rate.ReadBytes, err = readQueued(ctx, pieces, buffers.Bytes(), queued, limit)
 	if errors.Is(err, errNotQueued) {
 		rate.BytesPerSecond, rate.ReadBytes, err = readAll(ctx, pieces, buffers.Bytes(), limit, readPast)
 	}
@@ -90,6 +90,29 @@ func Disk(ctx context.Context, extents []storage.Extent, limit time.Duration) (D
 		rate.CachedBytesPerSecond = max(rate.CachedBytesPerSecond, one)
 	}
 	return rate, nil
+}
+
+// deep is how many reads of a source package fetch has under way at most while passes page.
+const deep = 160
+
+// ReadRate is how many bytes of extents a second gives that are read as a pager reads them while passes go on, with as many
+// reads under way and as much in each, until all was read or the time is up. It leaves out what else [Disk] looks at, and
+// leaves nothing in the page cache, so that what it says before passes and after them is about these.
+func ReadRate(ctx context.Context, extents []storage.Extent, limit time.Duration) (bytesPerSecond float64, err error) {
+	pieces := cut(extents)
+	if len(pieces) < 2*readers {
+		return 0, fmt.Errorf("calibrate: disk: %w: %d pieces of %d bytes", ErrTooSmall, len(pieces), pieceBytes)
+	}
+	buffers, err := hostmem.Alloc(deep*queuedBytes, hostmem.Staging)
+	if err != nil {
+		return 0, fmt.Errorf("calibrate: disk: %w", err)
+	}
+	defer buffers.Free()
+	rate, _, err := readQueued(ctx, pieces, buffers.Bytes(), deep, limit)
+	if errors.Is(err, errNotQueued) {
+		rate, _, err = readAll(ctx, pieces, buffers.Bytes(), limit, readPast)
+	}
+	return rate, err
 }
 
 // Disks is Disk for each disk that extents lie on, in order of how much lies there, the most first. What is too small to
@@ -178,15 +201,15 @@ const (
 // errNotQueued says that a file is not read by a queue: it has none, or the page cache holds some of the file.
 var errNotQueued = errors.New("reads are not queued")
 
-// readQueued is readAll for the pieces of the first file, with reads that the file queues.
+// readQueued is readAll for the pieces of the first file, with as many reads under way as depth says, which the file queues.
 func readQueued(
-	ctx context.Context, pieces []storage.Extent, buffer []byte, limit time.Duration,
+	ctx context.Context, pieces []storage.Extent, buffer []byte, depth int, limit time.Duration,
 ) (rate float64, bytes int64, err error) {
 	source, ok := pieces[0].Source.(storage.QueuedSource)
 	if !ok {
 		return 0, 0, errNotQueued
 	}
-	queue, err := source.Queue(queued)
+	queue, err := source.Queue(depth)
 	if err != nil {
 		return 0, 0, errNotQueued
 	}
@@ -197,7 +220,7 @@ func readQueued(
 			reads = append(reads, e.Offset+at)
 		}
 	}
-	free := make([]int, queued)
+	free := make([]int, depth)
 	for i := range free {
 		free[i] = i
 	}
@@ -205,7 +228,7 @@ func readQueued(
 	for {
 		more := len(reads) > 0 && time.Since(start) < limit // asked once: nothing is waited for where nothing is under way
 		k := len(free) - 1
-		if !more && k == queued-1 {
+		if !more && k == depth-1 {
 			break
 		}
 		if more && k >= 0 {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestTurns: medians are over the rounds, and a ratio compares what was measured in the same round, so that a disk whose
+// rate drifts from one to the next changes none.
+func TestTurns(t *testing.T) {
+	const rows = `{"name":"raw","round":1,"sequences":1,"tokens_per_second":1,"of_limit":0.9,"disk_bytes_per_second":10,"logits_hash":"a"}
+{"name":"packed","round":1,"sequences":1,"tokens_per_second":1.3,"of_limit":0.8,"disk_bytes_per_second":10,"logits_hash":"a"}
+{"name":"peer","round":1,"tokens_per_second":0.5}
+{"name":"raw","round":2,"sequences":1,"tokens_per_second":4,"of_limit":0.7,"disk_bytes_per_second":40,"logits_hash":"a"}
+{"name":"packed","round":2,"sequences":1,"tokens_per_second":6,"of_limit":0.8,"disk_bytes_per_second":20,"logits_hash":"a"}
+{"name":"raw","round":3,"sequences":1,"tokens_per_second":2,"of_limit":0.8,"disk_bytes_per_second":20,"logits_hash":"a"}
+{"name":"packed","round":3,"sequences":1,"tokens_per_second":2.8,"of_limit":0.8,"disk_bytes_per_second":30,"logits_hash":"a"}
+`
+	var out strings.Builder
+	if err := sumTurns(strings.NewReader(rows), &out); err != nil {
+		t.Fatal(err)
+	}
+	var s summary
+	if err := json.Unmarshal([]byte(out.String()), &s); err != nil {
+		t.Fatal(err)
+	}
+	is := func(x, want float64) bool { return x > want-1e-9 && x < want+1e-9 }
+	if s.Name != "in turns" || s.Rounds != 3 || !is(s.PerSecond["raw"], 2) || !is(s.PerSecond["packed"], 2.8) || !is(s.PerSecond["peer"], 0.5) {
+		t.Errorf("%+v", s)
+	}
+	if !is(s.OfLimit["raw"], 0.8) || !is(s.DiskBytes["packed"], 20) || len(s.OfLimit) != 2 {
+		t.Errorf("of the limit %v, rates of the disk %v", s.OfLimit, s.DiskBytes)
+	}
+	if !is(s.Ratios["packed / raw"], 1.4) || !is(s.Least["packed / raw"], 1.3) || !is(s.Most["packed / raw"], 1.5) || !is(s.Ratios["peer / raw"], 0.5) {
+		t.Errorf("ratios %v, %v to %v", s.Ratios, s.Least, s.Most)
+	}
+	for _, wrong := range []string{
+		"", "no JSON", `{"name":"raw","round":1}`,
+		strings.Replace(rows, `0.8,"disk_bytes_per_second":30,"logits_hash":"a"`, `0.8,"disk_bytes_per_second":30,"logits_hash":"b"`, 1),
+	} {
+		if err := sumTurns(strings.NewReader(wrong), &out); err == nil {
+			t.Errorf("%q is summed", wrong)
+		}
+	}
+}
+
+// TestReportLimit: what the disk admits goes by the mean of its rates before and after.
+func TestReportLimit(t *testing.T) {
+	r := report{Tokens: 10, ReadBytes: 100, PerSecond: 1, DiskBefore: 10, DiskAfter: 30}
+	if r.limit(); r.DiskBytes != 20 || r.Limit != 2 || r.OfLimit != 0.5 {
+		t.Errorf("%+v", r)
+	}
+	if r = (report{Tokens: 10, ReadBytes: 100, PerSecond: 1}); true {
+		if r.limit(); r.Limit != 0 {
+			t.Errorf("no rate was measured, and the limit is %v", r.Limit)
+		}
+	}
+}
