@@ -345,14 +345,16 @@ func follow(list []path, i, id int) []path {
 }
 
 // grow gives a sequence the blocks of a branch that was right, and the branch those of the sequence. What a draft saw
-// there is of another text.
-func (s *sequence) grow(x *branch) {
+// there is of another text, unless that is copied.
+func (s *sequence) grow(x *branch, copied bool) {
 	for k := range x.blocks {
 		if at := x.from + k; at < len(s.table) {
 			s.table[at], x.blocks[k] = x.blocks[k], s.table[at]
 		}
 	}
-	s.drafted = min(s.drafted, x.from*graph.BlockRows)
+	if !copied {
+		s.drafted = min(s.drafted, x.from*graph.BlockRows)
+	}
 }
 
 // guessed is how many tokens are guessed, those that branches share once.

@@ -21,8 +21,10 @@ type draft struct {
 	session    *runtime.Session
 	rows       int
 	vocabulary int
-	// bytes are what it takes of the device at most.
-	bytes int64
+	// bytes are what it takes of the device at most, beside those of the host that a head takes, of a CPU's.
+	bytes, beside int64
+	// head is what a head has beside; nil of a model of its own.
+	head *headed
 
 	in     stepInputs
 	logits []float32
@@ -32,7 +34,7 @@ type draft struct {
 }
 
 // openDraft starts the session of a draft of an engine of that size.
-func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
+func openDraft(ctx context.Context, target *models.Model, opts Options, n size) (*draft, error) {
 	refused := func(format string, args ...any) (*draft, error) {
 		return nil, &RequestError{"Draft", fmt.Sprintf(format, args...)}
 	}
@@ -58,6 +60,14 @@ func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
 		return nil, fmt.Errorf("the model that guesses: %w", err)
 	}
 	d := &draft{rows: bucket(n.rows), in: stepInputs{width: width}}
+	if model.Head() != nil {
+		if d.head, err = openHeaded(target, &opts, n.rows); err != nil {
+			return nil, err
+		}
+		if device := opts.Session.Device; device == "" || device == "cpu" {
+			d.beside = d.head.bytes(opts.Sequences)
+		}
+	}
 	start := runtime.Options{
 		Mode: plan.Resident, Device: opts.Session.Device, CUDALibrary: opts.Session.CUDALibrary, Threads: opts.Session.Threads,
 		HostMemory: opts.Session.HostMemory, Memory: 1, PlanOnly: true,
@@ -86,6 +96,9 @@ func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
 			return nil, fmt.Errorf("the model that guesses: %w", err)
 		}
 		d.vocabulary = p.Lowered.Graph.Outputs[0].Operand.Layout.Shape[1]
+		if d.head != nil {
+			d.head.findCaches(p.Lowered.Graph)
+		}
 	}
 	return d, nil
 }
@@ -95,6 +108,10 @@ var errNoLeast = errors.New("nothing says how much memory it takes")
 // largest are the shapes of the largest passes: those that read, and those that guess.
 func (d *draft) largest(sequences int) []map[string]tensor.Shape {
 	rows := min(bucket(sequences), d.rows)
+	if d.head != nil {
+		reads, guesses := d.in.shapes(d.rows, rows), d.in.shapes(rows, rows)
+		return []map[string]tensor.Shape{d.head.ports(reads, d.rows), d.head.ports(guesses, rows)}
+	}
 	return []map[string]tensor.Shape{d.in.shapes(d.rows, 1), d.in.shapes(rows, rows)}
 }
 
@@ -143,6 +160,9 @@ func (d *draft) read(ctx context.Context, s *sequence) error {
 
 // guess writes tokens that may follow each of the sequences, as many as it could have.
 func (d *draft) guess(ctx context.Context, parts []part) error {
+	if d.head != nil {
+		return d.guessSeen(ctx, parts)
+	}
 	for i := range parts {
 		if parts[i].could > 0 {
 			if err := d.read(ctx, parts[i].s); err != nil {

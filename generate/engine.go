@@ -54,8 +54,9 @@ type Options struct {
 	// are read as they are needed; [NoSpeculation] is none. The text is the same. A model that keeps states
 	// ([models.Model.Keeps]) keeps one for each token that is guessed: 0 is none there, or four with a draft.
 	Speculate int
-	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
-	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
+	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before, or a head on this
+	// model ([models.BuildHead]). It stays in memory, and what it takes is part of the budget. Its checkpoint must stay open as
+	// the model's must.
 	Draft *models.Model
 	// Remote, where it is not nil, begins what runs the passes in place of a session of this process: package pipeline.
 	// Session then only plans, nothing is guessed ahead unless Speculate says how far, and nothing can be saved.
@@ -150,6 +151,9 @@ type Stats struct {
 	SharedTokens int64
 	// Guessed are tokens that were guessed ahead, Accepted those of them that were right.
 	Guessed, Accepted int64
+	// Declined counts the passes that could have had guesses and had none, since they were expected to take longer than the
+	// guesses were worth.
+	Declined int64
 	// Grown counts how often the memory of keys and values became larger.
 	Grown int64
 	// Running and Waiting are how many requests are being written and how many wait for blocks.
@@ -269,7 +273,8 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		blocks.windows = newWindows(size, n.rows, opts.Sequences, perSequence)
 		step.WindowBlocks = len(blocks.windows.of)
 	}
-	if step.Mirrors = opts.mirrors(); step.Mirrors+step.WindowBlocks > 0 {
+	step.Hidden = opts.seen()
+	if step.Mirrors = opts.mirrors(); step.Mirrors+step.WindowBlocks+len(step.Hidden) > 0 {
 		if steps, err = model.Steps(step); err != nil {
 			return nil, err
 		}
@@ -294,21 +299,21 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		e.pass.in.lengthened = true
 	}
 	if opts.Draft != nil && opts.Speculate != NoSpeculation {
-		if e.draft, err = openDraft(ctx, opts, n); err != nil {
+		if e.draft, err = openDraft(ctx, model, opts, n); err != nil {
 			return nil, err
 		}
 		budget := int64(0)
 		defer func() {
 			if err != nil {
 				e.draft.session.Close()
-				err = besides(err, e.draft.bytes, budget)
+				err = besides(err, e.draft.takes(), budget)
 			}
 		}()
 		if budget, err = budgetOf(ctx, steps, opts.Session); err != nil {
 			return nil, err
 		}
 		if budget > 0 {
-			e.opts.Session.Memory, e.opts.Session.MemoryShare = max(budget-e.draft.bytes, 1), 0
+			e.opts.Session.Memory, e.opts.Session.MemoryShare = max(budget-e.draft.takes(), 1), 0
 		}
 	}
 	if err = e.startSession(ctx, model, step); err != nil {
@@ -348,8 +353,8 @@ func (e *Engine) startSession(ctx context.Context, whole *models.Model, steps mo
 	p, err := e.largest(ctx, e.session)
 	if err == nil {
 		e.vocabulary = p.Lowered.Graph.Outputs[0].Operand.Layout.Shape[1]
-		if d := e.draft; d != nil && d.vocabulary != e.vocabulary {
-			err = &RequestError{"Draft", fmt.Sprintf("a model of %d tokens, and the other has %d", d.vocabulary, e.vocabulary)}
+		if d := e.draft; d != nil && d.words() != e.vocabulary {
+			err = &RequestError{"Draft", fmt.Sprintf("a model of %d tokens, and the other has %d", d.words(), e.vocabulary)}
 		}
 	}
 	if err == nil && e.opts.Remote != nil {
@@ -449,8 +454,12 @@ func (e *Engine) DraftBytes() int64 {
 	if e.draft == nil {
 		return 0
 	}
-	return e.draft.bytes
+	return e.draft.takes()
 }
+
+// Guesses reports whether passes may guess ahead: not where [Options.Speculate] says so, nor where nothing is said and each row more
+// would need other experts, which are read.
+func (e *Engine) Guesses() bool { return e.ahead.limit > 0 }
 
 // Forecast returns the plan of a pass for one row: what writing a token takes.
 func (e *Engine) Forecast(ctx context.Context) (*plan.Plan, error) {

@@ -57,3 +57,17 @@ func TreeOf(tokens []int, hope float64, luck [2]float64, guesses, n, rows int) T
 	}
 	return tree
 }
+
+// Share returns how many guesses each of some sequences has that could have so many, with room for so many in all.
+func Share(could []int, room int) []int {
+	parts := make([]part, len(could))
+	for i, n := range could {
+		parts[i].could = n
+	}
+	share(parts, room)
+	got := make([]int, len(could))
+	for i := range parts {
+		got[i] = parts[i].could
+	}
+	return got
+}

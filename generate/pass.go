@@ -172,6 +172,11 @@ type part struct {
 	// to is the place for the state behind its last row, saves are those behind others.
 	to    int
 	saves []saving
+	// first is the first of its rows in the pass, at where that is in the sequence. kept are the rows of tokens that the sequence
+	// has then, and taken is the branch that became the text: for a head.
+	first, at int
+	kept      []int
+	taken     *branch
 }
 
 // token returns the token of a row.
@@ -206,7 +211,10 @@ func (e *Engine) step(ctx context.Context) error {
 	if n := len(p.in.tokens); n == len(p.in.wanted) {
 		e.ahead.took(n, time.Since(begin))
 	}
-	return e.choose(p)
+	if err := e.choose(p); err != nil {
+		return err
+	}
+	return e.listen(ctx, p)
 }
 
 // compose says which rows a pass has: of most sequences at most, none of which is in a pass that is under way.
@@ -266,6 +274,7 @@ func (e *Engine) fill(p *pass, rows int) (in, out runtime.Values) {
 	for k := range p.parts {
 		part := &p.parts[k]
 		s, first := part.s, p.in.rows
+		part.first, part.at = first, s.cached
 		for i := range part.rows + len(part.guesses) {
 			at := s.cached + i
 			from, to := part.place(i)
@@ -279,7 +288,12 @@ func (e *Engine) fill(p *pass, rows int) (in, out runtime.Values) {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
 	p.logits = p.logits[:m*e.vocabulary]
-	return in, runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)}
+	out = runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)}
+	if e.draft != nil && e.draft.head != nil {
+		h, n := e.draft.head, len(p.in.tokens)
+		out[models.StepHidden] = tensor.Of(h.saw[:n*h.Seen], n, h.Seen)
+	}
+	return in, out
 }
 
 // lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
@@ -301,6 +315,7 @@ func (e *Engine) choose(p *pass) error {
 		part := &p.parts[k]
 		s := part.s
 		s.passes++
+		e.keep(part, part.rows)
 		if !part.chooses() {
 			s.cached += part.rows
 			e.blocks.register(s)
@@ -376,9 +391,13 @@ func (e *Engine) follow(p *part, logits []float32) int {
 		row, taken = logits[paths[0].rows[i]*e.vocabulary:][:e.vocabulary], paths[0].branch
 		right++
 		s.cached++
+		if p.kept != nil {
+			p.kept = append(p.kept, p.first+p.rows-1+paths[0].rows[i])
+		}
 	}
 	if taken != nil {
-		s.grow(taken)
+		p.taken = taken
+		s.grow(taken, p.kept != nil)
 		e.branching.grown[taken.inner()]++
 	}
 	e.blocks.register(s)

@@ -148,6 +148,8 @@ type sequence struct {
 	// drafter chooses for the draft, and drafted is how many tokens that has seen.
 	drafter *sampler
 	drafted int
+	// saw is what the model saw of the tokens from drafted on, for a head, and own what that gave for the last row.
+	saw, own []float32
 }
 
 // sequence checks a request.

@@ -113,9 +113,12 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 	for i := range parts {
 		p := &parts[i]
 		// The last row of the pass gives a token, too, and there is no use in one behind the last.
-		p.could = max(0, min(a.limit, room/len(parts), p.s.most-len(p.s.tokens)-1))
+		p.could = max(0, min(a.limit, p.s.most-len(p.s.tokens)-1))
 		if e.restarts && len(p.s.tokens) <= e.stretch {
 			p.could = min(p.could, e.stretch-len(p.s.tokens)) // beyond that all is read again
+		}
+		if e.draft != nil && e.draft.head != nil && !e.draft.head.ready(p.s) {
+			p.could = 0
 		}
 		if e.draft == nil {
 			p.guesses = p.s.history.guess(p.s.tokens, p.could)
@@ -123,12 +126,18 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 		}
 		any = any || p.could > 0
 	}
+	share(parts, room)
 	if !any {
 		return nil
 	}
 	best, err := e.widest(ctx, parts)
 	if err != nil {
 		return err
+	}
+	if best == 0 {
+		e.mu.Lock()
+		e.stats.Declined++
+		e.mu.Unlock()
 	}
 	for i := range parts {
 		p := &parts[i]
@@ -143,6 +152,36 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 		}
 	}
 	return e.branch(ctx, parts)
+}
+
+// share divides the room for guesses: all sequences have equally many, but for those that can use fewer, whose room the others
+// have. What is left over goes to the first ones.
+func share(parts []part, room int) {
+	level, most := 0, 0
+	for i := range parts {
+		most = max(most, parts[i].could)
+	}
+	for level < most {
+		more := 0
+		for i := range parts {
+			if parts[i].could > level {
+				more++
+			}
+		}
+		if more > room {
+			break
+		}
+		room -= more
+		level++
+	}
+	for i := range parts {
+		if p := &parts[i]; p.could > level {
+			if p.could = level; room > 0 {
+				p.could++
+				room--
+			}
+		}
+	}
 }
 
 // widest is how many guesses for each sequence are worth it.

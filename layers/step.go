@@ -213,3 +213,21 @@ func (t *Trace) Seen(m *Module, size int) (x, named Tensor) {
 	}
 	return x, named
 }
+
+// LastHidden is the number under which [Trace.Hidden] has what the head of a model sees, behind all layers.
+const LastHidden = -1
+
+// A Listener is a [Stepper] that takes what layers see, beside what the model gives.
+type Listener interface {
+	Stepper
+	// Hidden takes what layer number layer sees of the tokens, [1 rows size], or [LastHidden].
+	Hidden(layer int, x Tensor)
+}
+
+// Hidden tells what a layer of a decoder sees, counted from 0, of all there are the number for what the last one gives. See
+// [Listener].
+func (t *Trace) Hidden(layer int, x Tensor) {
+	if s, ok := t.recorder.(Listener); ok {
+		s.Hidden(layer, x)
+	}
+}

@@ -31,6 +31,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	if i := sourceInput(a); a.Source > 0 && a.Inputs[i].DType != tensor.Int64 {
 		m.sound = &a.Inputs[i]
 	}
+	m.lookup, m.depth = lookupIn(ckpt, a, rename), depthOf(a)
 	if m.context = a.Context; a.Context > 0 {
 		m.step = func(o StepOptions) *Model { return m.stepModel(stepSource{ckpt, a, opts.Ops, rename, adapters}, o) }
 	}

@@ -84,6 +84,11 @@ type Model struct {
 	recurrent, keyless bool
 	window             int
 	step               func(StepOptions) *Model
+	// lookup finds a weight by the end of its name in the modules, nil where those are not known, and depth is how many layers
+	// there are. head says how it guesses for another model, nil of those that do not.
+	lookup func(name string) (tensor.Weight, bool)
+	depth  int
+	head   *Head
 	// adapters are the names of those that a call may use.
 	adapters []string
 	// weights are the checkpoint's.

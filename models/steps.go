@@ -31,6 +31,9 @@ type StepOptions struct {
 	DType tensor.DType
 	// Mirrors is how many further blocks a row may be written to ([StepMirrors]), in the caches that Blocks is of.
 	Mirrors int
+	// Hidden are layers whose input a step gives beside the logits ([StepHidden]), in that order and joined; or [layers.LastHidden],
+	// which is what the last one gives behind the norm.
+	Hidden []int
 	// Source is how many positions a source has at most, of a model that reads one ([Model.Source]); 0 is all that it
 	// may. SourceBlocks is how many blocks there are for the sources of all sequences together; 0 is those of one.
 	Source, SourceBlocks int
@@ -144,6 +147,8 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 		return nil, fmt.Errorf("%d further blocks of a row: 0 to %d are possible", o.Mirrors, maxMirrors)
 	case o.Mirrors > 0 && (m.keyless || m.recurrent || o.WindowBlocks > 0):
 		return nil, fmt.Errorf("further blocks of a row in a model with states or with caches for windows")
+	case len(o.Hidden) > maxHidden:
+		return nil, fmt.Errorf("what %d layers see: 0 to %d are possible", len(o.Hidden), maxHidden)
 	case o.States > maxBlocks:
 		return nil, fmt.Errorf("caches of %d states: 1 to %d are possible", o.States, maxBlocks)
 	case o.DType != tensor.Float32 && o.DType != tensor.Int8 && !o.DType.IsHalf():
@@ -152,10 +157,12 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 	return m.step(o), nil
 }
 
-// maxBlocks bounds the blocks of caches, maxMirrors those that a row is written to besides its own.
+// maxBlocks bounds the blocks of caches, maxMirrors those that a row is written to besides its own, maxHidden the layers whose
+// inputs a step gives.
 const (
 	maxBlocks  = 1 << 24
 	maxMirrors = 64
+	maxHidden  = 16
 )
 
 // A stepSource is what the graphs of a model's steps are made of.
@@ -182,6 +189,9 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
 	s.source, s.sound, s.pictures = o.Source, m.sound, m.pictures
 	s.outputs = []string{StepLogits}
+	if len(o.Hidden) > 0 || m.head != nil {
+		s.outputs = append(s.outputs, StepHidden)
+	}
 	s.stretch, s.restarts, s.recurrent, s.keyless, s.window = m.stretch, m.restarts, m.recurrent, m.keyless, m.window
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows")}
 	if !m.keyless {
@@ -207,6 +217,10 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	}
 	if m.stretch > 0 && o.Context > m.stretch {
 		s.inputs = append(s.inputs, port(StepLengths, "rows"))
+	}
+	if m.head != nil {
+		s.head = m.head
+		s.inputs = append(s.inputs, m.head.ports()...)
 	}
 	writing := s.inputs
 	var reading []Port
@@ -259,7 +273,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			}
 			step.lengths = lengths[0].(layers.Tensor)
 		}
-		args, err := step.arguments(a.Inputs, bound[0])
+		args, err := step.arguments(a.Inputs, bound[0], input)
 		if err != nil {
 			return nil, err
 		}
@@ -294,10 +308,14 @@ type stepRecorder struct {
 	sees bool
 	// written are the caches of keys and values that modules write to, by their paths.
 	written map[string][]graph.Operand
+	// hidden are what layers see, of those that are asked for.
+	hidden map[int]layers.Tensor
 }
 
-// arguments are those of forward: the tokens and their positions, where it takes them.
-func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, error) {
+// arguments are those of forward: the tokens and their positions, where it takes them, and what a head sees.
+func (r *stepRecorder) arguments(
+	ports []Port, tokens layers.Tensor, input func(name string) layers.Tensor,
+) ([]any, error) {
 	args := make([]any, len(ports))
 	for i, p := range ports {
 		x, name := layers.Tensor(nil), p.Name
@@ -316,6 +334,10 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 				return nil, err
 			}
 			x = place
+		case StepSeen, StepOwn, StepGuessed:
+			if x = input(name); x == nil {
+				continue
+			}
 		default:
 			continue
 		}
@@ -490,19 +512,75 @@ func (r *stepRecorder) choose(adapter int, with, without layers.Tensor) (layers.
 	return out[0].(layers.Tensor), nil
 }
 
-// give makes the logits of [1 wanted vocabulary] the output of the graph.
+// give makes the logits of [1 wanted vocabulary] the output of the graph, and what layers see where that is asked for, or what a
+// head gives for the next row.
 func (r *stepRecorder) give(result any) error {
+	var logits, hidden layers.Tensor
 	fields, _ := result.(layers.Fields)
 	for _, f := range fields {
 		x, ok := f.Value.(*cells.Ref)
-		if !ok || x.IsCounted() || f.Name != StepLogits || len(x.Shape()) != 3 {
+		if !ok || x.IsCounted() || len(x.Shape()) != 3 {
+			continue
+		}
+		switch f.Name {
+		case StepLogits:
+			logits = x
+		case StepHidden:
+			hidden = x
+		}
+	}
+	if logits == nil {
+		return fmt.Errorf("the model gives no logits")
+	}
+	if len(r.options.Hidden) > 0 {
+		var err error
+		if hidden, err = r.joined(); err != nil {
+			return err
+		}
+	}
+	var out layers.Fields
+	for _, f := range []layers.Field{{Name: StepLogits, Value: logits}, {Name: StepHidden, Value: hidden}} {
+		x, ok := f.Value.(*cells.Ref)
+		if !ok {
 			continue
 		}
 		x, err := r.Reshape(x, x.Shape()[1:])
 		if err != nil {
 			return err
 		}
-		return r.recorder.give(layers.Fields{{Name: StepLogits, Value: x}})
+		out = append(out, layers.Field{Name: f.Name, Value: x})
 	}
-	return fmt.Errorf("the model gives no logits")
+	return r.recorder.give(out)
+}
+
+// Hidden implements layers.Listener.
+func (r *stepRecorder) Hidden(layer int, x layers.Tensor) {
+	if !slices.Contains(r.options.Hidden, layer) {
+		return
+	}
+	if r.hidden == nil {
+		r.hidden = make(map[int]layers.Tensor)
+	}
+	r.hidden[layer] = x
+}
+
+// joined is what the layers see that are asked for, [1 rows …].
+func (r *stepRecorder) joined() (layers.Tensor, error) {
+	list := make([]layers.Tensor, len(r.options.Hidden))
+	for i, layer := range r.options.Hidden {
+		x := r.hidden[layer]
+		if x == nil || len(x.Shape()) != 3 {
+			what := fmt.Sprintf("what layer %d of the model sees, which nothing says", layer)
+			return nil, &UnsupportedError{What: what}
+		}
+		list[i] = x
+	}
+	if len(list) == 1 {
+		return list[0], nil
+	}
+	out, err := r.Call("aten::cat", []any{list, -1}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].(layers.Tensor), nil
 }

@@ -279,7 +279,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	if err := w.ListenTop(); err != nil {
 		return nil, err
 	}
-	draftCkpt, draft, err := w.openDraft(ctx)
+	draftCkpt, draft, err := w.openDraft(ctx, m.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -319,6 +319,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	}
 	e.kv, watch.weights = planned.CacheBytes(p), p.Fixed.WeightBytes
 	if !w.Quiet {
+		w.noteGuesses(engine)
 		w.Note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
 		if p.CacheSlots > 0 {
 			w.Say("note", planned.CachesWait(p, w.WaitFolder()))
@@ -382,6 +383,9 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 	f.ExpertHits, f.ExpertReads = after.ExpertHits-before.ExpertHits, after.ExpertReads-before.ExpertReads
 	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
 	f.Guessed, f.Accepted = all.Guessed-rows.Guessed, all.Accepted-rows.Accepted
+	if n := all.Declined - rows.Declined; n > 0 {
+		e.w.Note("%d of %d passes guessed nothing: it was expected to cost more time than it saves", n, f.PassCount)
+	}
 	return f, err
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/optimem/optimem/models"
 )
 
-// openDraft opens the model that --draft names, nil where it names none.
-func (w *writing) openDraft(ctx context.Context) (*loader.Checkpoint, *models.Model, error) {
+// openDraft opens the model that --draft names, nil where it names none: one of its own, or a head on the model.
+func (w *writing) openDraft(ctx context.Context, of *models.Model) (*loader.Checkpoint, *models.Model, error) {
 	if w.draft == "" || w.ahead == generate.NoSpeculation {
 		return nil, nil, nil
 	}
@@ -21,9 +21,21 @@ func (w *writing) openDraft(ctx context.Context) (*loader.Checkpoint, *models.Mo
 	if err != nil {
 		return nil, nil, fmt.Errorf("--draft: %w", err)
 	}
-	model, err := models.Build(ckpt, models.Options{})
+	var model *models.Model
+	if models.IsHead(ckpt) {
+		model, err = models.BuildHead(ckpt, of)
+	} else {
+		model, err = models.Build(ckpt, models.Options{})
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("--draft: %w", cmp.Or(err, ckpt.Close()))
 	}
 	return ckpt, model, nil
+}
+
+// noteGuesses says with --verbose why nothing is guessed ahead, where nobody said whether to.
+func (w *writing) noteGuesses(engine *generate.Engine) {
+	if w.ahead == 0 && !engine.Guesses() {
+		w.Note("nothing is guessed ahead: each token more would need other experts, or a state of its own")
+	}
 }

@@ -71,7 +71,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+running.KVNames+" (lossy; default: as the weights)")
 	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
 	flags.IntVar(&w.branches, "branches", 1, "verify up to `N` guesses of what follows in a pass, which changes no text")
-	flags.StringVar(&w.draft, "draft", "", "guess with a smaller `MODEL` of the same vocabulary, in the same memory")
+	flags.StringVar(&w.draft, "draft", "", "guess with a smaller `MODEL` of the same vocabulary, or an EAGLE head")
 	flags.StringVar(&w.routing, "routing", "", "write which experts rows went to, a line a layer and pass, to `FILE`.jsonl: for 'plan --trace'")
 	command.Grouped(flags, command.MeasureGroup, "routing")
 	command.Grouped(flags, command.WritingGroup, "system", "image", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "branches", "draft")

@@ -485,13 +485,17 @@ func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) an
 	if own.begin != nil {
 		x = own.begin(t, m, ids, x, a)
 	}
-	for _, block := range blocks {
+	for i, block := range blocks {
+		t.Hidden(i, x)
 		x = t.Run(block.Module, x, a).(layers.Tensor)
 	}
+	t.Hidden(len(blocks), x)
 	if own.end != nil {
 		x = own.end(t, m, x)
 	}
-	return layers.Fields{{Name: "last_hidden_state", Value: t.Child(m, own.names.norm, x)}}
+	x = t.Child(m, own.names.norm, x)
+	t.Hidden(layers.LastHidden, x)
+	return layers.Fields{{Name: "last_hidden_state", Value: x}}
 }
 
 // masks makes the masks that layers need; a step has none.
