@@ -216,7 +216,8 @@ func (r Rates) Reading(bytes int64, reads int) float64 {
 }
 
 // ReadingPacked returns what a number of reads of packed files take, which are of so many bytes and stand for so many
-// decoded ones: blocks are decoded while others are read, by one processor at least.
+// decoded ones: blocks are decoded while others are read, so that it is what the slower of the two takes, with one processor at
+// least that decodes.
 func (r Rates) ReadingPacked(bytes, decoded int64, reads int) float64 {
 	return max(float64(bytes)/r.DiskBytes, r.Decoding(decoded)) + float64(reads)*r.ReadSeconds
 }

@@ -152,6 +152,12 @@ func (e *ReadError) Error() string { return e.Extent.String() + ": " + e.Err.Err
 // Unwrap returns the cause.
 func (e *ReadError) Unwrap() error { return e.Err }
 
+// IsAligned reports whether the request is read past the page cache where its source can.
+func (r *Request) IsAligned() bool {
+	address := uintptr(unsafe.Pointer(unsafe.SliceData(r.Into)))
+	return (r.Extent.Offset|r.Extent.Bytes|int64(address))%AlignBytes == 0
+}
+
 // piece reads the bytes [from, to) of the request.
 func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
 	defer func() {
@@ -160,8 +166,7 @@ func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
 		}
 	}()
 	e, into := r.Extent, r.Into[from:to]
-	address := uintptr(unsafe.Pointer(unsafe.SliceData(r.Into)))
-	if (e.Offset|e.Bytes|int64(address))%AlignBytes == 0 {
+	if r.IsAligned() {
 		if bulk, ok := e.Source.(BulkSource); ok {
 			return bulk.ReadBulk(ctx, into, e.Offset+from)
 		}

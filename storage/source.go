@@ -97,6 +97,18 @@ type PackedSource interface {
 	BufferBytes() int64
 }
 
+// An InPlaceSource is a PackedSource whose blocks can be read into the memory that what they stand for is to fill, and be
+// decoded there: to read ahead takes no other memory then.
+type InPlaceSource interface {
+	PackedSource
+	// InPlace returns the aligned read of the file that brings the blocks with something of n bytes from an offset on, and
+	// where in n bytes of aligned memory it is to lie; false where it would not fit there.
+	InPlace(off, n int64) (stored Extent, at int64, ok bool)
+	// Decode fills p with the bytes from an offset on, of blocks that were read into it as InPlace says for as many bytes,
+	// and checks these. What is behind the end of the source is undefined.
+	Decode(ctx context.Context, p []byte, off int64) error
+}
+
 // A KeepingSource is a PackedSource of which blocks can stay in memory as the file has them.
 type KeepingSource interface {
 	PackedSource

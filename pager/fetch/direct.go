@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	goruntime "runtime"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ type Direct struct {
 	mostBytes int64
 	// diskBound says that ops are expected to wait for the disk whatever is done.
 	diskBound bool
+	// undecoded are pieces whose blocks queues have read, and that nobody decodes yet.
+	undecoded []piece
 	// broken is what a read failed with that nobody waited for.
 	broken  error
 	running bool
@@ -187,7 +190,7 @@ func (d *Direct) add(v *directVisit, list []plan.Span, into []byte) {
 			of = &v.lots[len(v.lots)-1]
 		}
 		of.bytes += piece.request[0].Extent.Bytes
-		of.parts = append(of.parts, part{piece: piece, queue: d.queueOf(l, piece.request[0].Extent.Source)})
+		of.parts = append(of.parts, part{piece: piece, queue: d.queueOf(l, piece.reads()[0].Extent.Source)})
 	}
 }
 
@@ -231,6 +234,8 @@ func (d *Direct) Begin() {
 	d.running = true
 	d.start()
 	d.arrived, d.finished = 0, 0
+	d.undecoded = d.undecoded[:0]
+	d.decoders(d.blockReads())
 	for _, l := range d.lanes {
 		room := 0
 		for _, v := range d.order {
@@ -247,6 +252,20 @@ func (d *Direct) Begin() {
 		l.begun, l.at, l.underWay, l.batch, l.held = 0, 0, 0, 0, false
 	}
 	d.broken = d.advance()
+}
+
+// blockReads returns how many reads of a pass bring blocks that are then decoded.
+func (d *Direct) blockReads() (n int) {
+	for _, v := range d.order {
+		for i := range v.lots {
+			for j := range v.lots[i].parts {
+				if v.lots[i].parts[j].blocks != nil {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }
 
 // advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is
@@ -303,7 +322,7 @@ func (d *Direct) beginNext(l *lane) error {
 				}
 				if q.begin(p) {
 					v.fromQueue = true
-					d.ask(l)
+					d.ask(l, p)
 					continue
 				}
 			}
@@ -324,7 +343,10 @@ func (d *Direct) beginNext(l *lane) error {
 }
 
 // ask notes that a read is under way in a queue.
-func (d *Direct) ask(l *lane) {
+func (d *Direct) ask(l *lane, p *part) {
+	if p.blocks != nil { // goroutines look after it once it was read
+		p.visit.left.Add(1)
+	}
 	if l.underWay == 0 && d.meter != nil {
 		l.since, l.got = time.Now(), 0
 	}
@@ -370,7 +392,8 @@ func (d *Direct) look() error {
 // begin reports whether the read of a part was begun.
 func (q *queue) begin(p *part) bool {
 	number := q.free[len(q.free)-1]
-	if !q.reads.Begin(number, p.request[0].Into, p.request[0].Extent.Offset) {
+	r := &p.reads()[0]
+	if !q.reads.Begin(number, r.Into, r.Extent.Offset) {
 		return false
 	}
 	q.free = q.free[:len(q.free)-1]
@@ -392,14 +415,34 @@ func (d *Direct) reap(ctx context.Context, q *queue) error {
 	q.free, p.pending = append(q.free, number), false
 	l.underWay--
 	if d.meter != nil {
-		d.measure(l, from, p.request[0].Extent.Bytes)
+		d.measure(l, from, p.reads()[0].Extent.Bytes)
 	}
 	d.loads.stamp(&p.visit.reaped)
-	if !filled {
-		return d.fill(p.piece)
+	if filled {
+		d.bytes.Add(p.request[0].Extent.StoredBytes())
+	} else if err := d.fill(p.piece); err != nil {
+		return err
 	}
-	d.bytes.Add(p.request[0].Extent.Bytes)
+	if p.blocks != nil {
+		d.undecoded = append(d.undecoded, p.piece)
+	}
 	return nil
+}
+
+// decodeSome has decoded what is waited for, and of what comes later as much as keeps those busy who decode. It is called
+// where ops wait: while they run nothing is given to decode, since that would take processors from them, and all of them
+// would wait for those.
+func (d *Direct) decodeSome() {
+	now, left := &d.order[d.arrived%len(d.order)].visit, d.undecoded[:0]
+	for _, p := range d.undecoded {
+		if p.visit == now || len(d.blocks) < goruntime.GOMAXPROCS(0) {
+			d.has(p)
+		} else {
+			left = append(left, p)
+		}
+	}
+	clear(d.undecoded[len(left):])
+	d.undecoded = left
 }
 
 // measure notes what a disk gave where a read has ended that was waited for from a time on: it ended then, and not long
@@ -421,6 +464,7 @@ func (d *Direct) measure(l *lane, from time.Time, bytes int64) {
 // await waits for a read of a queue to end. Where there are several disks it may return before, once it has looked after
 // the others.
 func (d *Direct) await(ctx context.Context, q *queue) error {
+	d.decodeSome()
 	if len(d.lanes) == 1 {
 		return d.reap(ctx, q)
 	}
@@ -488,8 +532,9 @@ func (d *Direct) Ready(ctx context.Context, k int) error {
 	return nil
 }
 
-// arrival waits for what goroutines read of a visit, and looks after the queues of several disks meanwhile.
+// arrival waits for what goroutines read or decode of a visit, and looks after the queues of several disks meanwhile.
 func (d *Direct) arrival(ctx context.Context, v *visit) error {
+	d.decodeSome()
 	if len(d.lanes) == 1 {
 		return d.wait(ctx, v)
 	}

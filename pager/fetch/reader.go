@@ -19,7 +19,18 @@ import (
 type piece struct {
 	// request is one request. A slice of it is made once, since reads take several.
 	request []storage.Request
-	visit   *visit
+	// blocks is what is read instead where blocks of a packed file are decoded in the memory that what they stand for is to
+	// fill: to its end.
+	blocks []storage.Request
+	visit  *visit
+}
+
+// reads is what is read of files.
+func (p *piece) reads() []storage.Request {
+	if p.blocks != nil {
+		return p.blocks
+	}
+	return p.request
 }
 
 // A visit is a group as a fetcher sees it.
@@ -81,8 +92,10 @@ type reader struct {
 	bytes *atomic.Int64
 	loads *Loads
 	meter *Meter
-	ctx   context.Context
-	stop  context.CancelCauseFunc
+	// blocks takes the pieces whose blocks were read, for those who decode them.
+	blocks chan piece
+	ctx    context.Context
+	stop   context.CancelCauseFunc
 	// failed is closed with the first error in err.
 	failed chan struct{}
 	once   *sync.Once
@@ -131,6 +144,76 @@ func (r *reader) pool(n, room int) chan piece {
 	return work
 }
 
+// decoders begins to decode with as many goroutines as there are processors. room is how many pieces may wait for them;
+// where it is 0 there are none.
+func (r *reader) decoders(room int) {
+	if r.blocks = nil; room == 0 {
+		return
+	}
+	work := make(chan piece, room)
+	r.blocks = work
+	for range goruntime.GOMAXPROCS(0) {
+		r.idle.Go(func() {
+			for {
+				select {
+				case <-r.ctx.Done():
+					return
+				case p := <-work:
+					r.decode(p)
+				}
+			}
+		})
+	}
+}
+
+// has says that a piece was read: it is there, or is to be decoded.
+func (r *reader) has(p piece) {
+	if p.blocks == nil {
+		r.arrive(p.visit)
+		return
+	}
+	select {
+	case r.blocks <- p:
+	case <-r.ctx.Done():
+	}
+}
+
+// decode decodes a piece whose blocks were read.
+func (r *reader) decode(p piece) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.fail(&Error{p.visit.path, panicked.By(v)})
+		}
+	}()
+	e := p.request[0].Extent
+	if err := e.Source.(storage.InPlaceSource).Decode(r.ctx, p.request[0].Into, e.Offset); err != nil {
+		r.fail(p.visit.failed(&storage.ReadError{Extent: e, Err: err}))
+		return
+	}
+	r.arrive(p.visit)
+}
+
+// arrive says that a piece is there which goroutines looked after.
+func (r *reader) arrive(v *visit) {
+	if v.left.Add(-1) > 0 {
+		return
+	}
+	if err := v.unchanged(); err != nil {
+		r.fail(&Error{v.path, err})
+		return
+	}
+	r.loads.stamp(&v.ended)
+	v.arrived <- struct{}{}
+}
+
+// failed says why a visit's piece is not there: what is read of a file that has changed may be anything.
+func (v *visit) failed(err error) error {
+	if changed := v.unchanged(); changed != nil {
+		err = fmt.Errorf("%w: %w", changed, err)
+	}
+	return &Error{v.path, err}
+}
+
 // request hands out the reads of a visit; it reports whether all were taken before the reader was stopped.
 func (r *reader) request(v *visit, list []piece) bool {
 	v.left.Store(int32(len(list)))
@@ -163,29 +246,19 @@ func (r *reader) read(p piece) {
 		r.fail(err)
 		return
 	}
-	if p.visit.left.Add(-1) > 0 {
-		return
-	}
-	if err := p.visit.unchanged(); err != nil {
-		r.fail(&Error{p.visit.path, err})
-		return
-	}
-	r.loads.stamp(&p.visit.ended)
-	p.visit.arrived <- struct{}{}
+	r.has(p)
 }
 
-// fill reads one piece.
+// fill reads one piece, and does not decode it.
 func (r *reader) fill(p piece) error {
-	ended := r.meter.Reading(p.request[0].Extent, p.request[0].Extent.StoredBytes())
-	err := storage.Read(r.ctx, 1, p.request...)
+	stored := p.request[0].Extent.StoredBytes()
+	ended := r.meter.Reading(p.request[0].Extent, stored)
+	err := storage.Read(r.ctx, 1, p.reads()...)
 	ended(err == nil)
 	if err != nil {
-		if changed := p.visit.unchanged(); changed != nil {
-			err = fmt.Errorf("%w: %w", changed, err)
-		}
-		return &Error{p.visit.path, err}
+		return p.visit.failed(err)
 	}
-	r.bytes.Add(p.request[0].Extent.StoredBytes())
+	r.bytes.Add(stored)
 	return nil
 }
 
@@ -270,6 +343,9 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 		}
 		for at, n := int64(0), int64(0); at < s.Extent.Bytes; at += n {
 			n = min(most, s.Extent.Bytes-at)
+			if rest := s.Extent.Bytes - at; block > 0 && rest > most && rest < most+most/2 {
+				n = max(rest/2, block) // what is left is large enough to be decoded in place, too
+			}
 			if over := (s.Extent.Offset + at + n) % max(block, 1); over < n && at+n < s.Extent.Bytes {
 				n -= over
 			}
@@ -278,11 +354,25 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 			if e.Source.Size() <= e.Offset { // over-read behind the last byte
 				continue
 			}
-			out = append(out, piece{[]storage.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
+			r := storage.Request{Extent: e, Into: into[s.Offset+at:][:n]}
+			out = append(out, piece{[]storage.Request{r}, inPlace(&r), v})
 		}
 	}
 	v.sources = Guarded(v.sources, list)
 	return out
+}
+
+// inPlace returns the read of blocks of a packed file that takes the place of a request, nil where there is none.
+func inPlace(r *storage.Request) []storage.Request {
+	source, ok := r.Extent.Source.(storage.InPlaceSource)
+	if !ok || !r.IsAligned() {
+		return nil
+	}
+	blocks, at, ok := source.InPlace(r.Extent.Offset, r.Extent.Bytes)
+	if !ok {
+		return nil
+	}
+	return []storage.Request{{Extent: blocks, Into: r.Into[at:][:blocks.Bytes]}}
 }
 
 // Guarded adds the sources of reads that can tell whether they changed to others, each once.

@@ -185,6 +185,7 @@ func (s *Staged) Begin() {
 	}
 	most = max(most, s.readers)
 	s.start()
+	s.decoders(s.blockReads())
 	s.disks = s.disks[:0]
 	for _, v := range s.order {
 		for _, disk := range v.disks {
@@ -199,6 +200,18 @@ func (s *Staged) Begin() {
 	}
 	s.idle.Go(s.feed)
 	s.idle.Go(s.copy)
+}
+
+// blockReads is room for the reads that bring blocks which are then decoded; 0 where there are none.
+func (s *Staged) blockReads() (n int) {
+	for _, v := range s.order {
+		for e := range extents(v.Group.Spans) {
+			if _, ok := e.Source.(storage.InPlaceSource); ok && v.InPlace == nil {
+				n += int(e.Bytes/pieceBytes) + 1
+			}
+		}
+	}
+	return n
 }
 
 // feed brings the bytes of one visit after the other into host memory, pass after pass, as far ahead as there is room.
