@@ -54,11 +54,11 @@ sim-zoo:
 ptxas:
 	.ci/run ptxas
 
-# The kernels assembled for three capabilities, which a release of Linux carries beside the program if they are there: no GPU's
+# The kernels assembled for five capabilities, which a release of Linux carries beside the program if they are there: no GPU's
 # driver then has to compile them. Needs ptxas, which .ci/ptxas downloads.
 cubins:
 	rm -rf dist/cubins
-	for capability in 75 80 90; do OPTIMEM_PTXAS=$$(.ci/ptxas) go run ./cuda/kernels/_ptxas -only $$capability -cubins dist/cubins || exit 1; done
+	for capability in 75 80 90 100 120; do OPTIMEM_PTXAS=$$(.ci/ptxas) go run ./cuda/kernels/_ptxas -only $$capability -cubins dist/cubins || exit 1; done
 
 # A folder that checks and measures on a machine with a GPU and no Go: benchmarks/gpu/README.md.
 gpu-kit:

@@ -130,3 +130,17 @@ func BLASFrom(from, side int64) (undo func()) {
 	}
 	return func() { blasRows = before }
 }
+
+// FamiliesEach returns the families of the kernels that each op of a graph launches.
+func (d *Device) FamiliesEach(l *graph.Lowered) [][]string {
+	var each [][]string
+	for i := range l.Graph.Ops {
+		one := *l.Graph
+		one.Ops = l.Graph.Ops[i : i+1]
+		each = append(each, d.familiesOf(&graph.Lowered{Graph: &one, Steps: l.Steps[i : i+1]}))
+	}
+	return each
+}
+
+// MostLoading is how many families are loaded at the same time, at most.
+const MostLoading = mostLoading

@@ -40,16 +40,17 @@ template <int LINES, int THREADS> struct windows {
 	}
 
 #if AHEAD
-	__device__ __forceinline__ void copy(float (*to)[PITCH(LINES)], om_i64) {
+	__device__ __forceinline__ void copy(float (*part)[PITCH(LINES)]) {
 		int t = threadIdx.x;
+		om_u32 to = shared_at(part) + (t / LINES * PITCH(LINES) + t % LINES) * 4;
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
 			const float *from = next();
-			begin_copy(&to[t / LINES + i * FURTHER][t % LINES], from ? from : x, from != 0);
+			begin_copy(to + i * FURTHER * PITCH(LINES) * 4, from ? from : x, from != 0);
 		}
 	}
 #else
-	__device__ __forceinline__ void load(om_i64) {
+	__device__ __forceinline__ void load() {
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
 			const float *from = next();
@@ -106,7 +107,7 @@ OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w
 	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
 
 	strided<ROWS, own::THREADS, false> weights;
-	weights.begin(w + (s.z * g.outputs + s.top) * g.w[0], 1, k, ALONG, g.outputs - s.top, [&](om_i64 i) { return i * g.w[0]; });
+	weights.begin(w + (s.z * g.outputs + s.top) * g.w[0], 1, from, k, ALONG, g.outputs - s.top, [&](om_i64 i) { return i * g.w[0]; });
 	windows<COLS, own::THREADS> values;
 	om_i64 mine = s.first + t % COLS, image = mine / pixels, term = from + t / COLS;
 	int p = (int)(mine - image * pixels), wide = (int)g.out[2], high = (int)g.out[1];
@@ -147,7 +148,8 @@ OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w
 		convolve<lines, columns, tall, wide>(out, parts, x, w, bias, bias_step, g, END, part, fours);                           \
 	}
 
-CONVOLUTION(om_conv_f32_128, 128, 128, 8, 8, 2)
+// One of the largest blocks: see gemm.cu.
+CONVOLUTION(om_conv_f32_128, 128, 128, 8, 8, 1)
 CONVOLUTION(om_conv_f32_64, 64, 64, 8, 4, 4)
 CONVOLUTION(om_conv_f32_16, 16, 128, 4, 4, 4)
 

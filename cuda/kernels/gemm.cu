@@ -17,12 +17,12 @@ OM_DEVICE void product(float *out, float *parts, FACTORS(const om_layout &), END
 	typedef tile<ROWS, COLS, TALL, WIDE> own;
 	__shared__ __align__(16) float space[own::FLOATS];
 	spot at = spot_of(m, n, batch, ROWS, COLS);
+	om_i64 from = at.part * part, to = from + part < k ? from + part : k;
 	strided<ROWS, own::THREADS, false> lefts;
 	strided<COLS, own::THREADS, true> rights;
-	lefts.begin(left, left_step, k, left_how, m - at.top, [&](om_i64 i) { return place_at(rows, at.z * m + at.top + i); });
-	rights.begin(right + place_at(batches, at.z), right_step, k, right_how, n - at.first,
+	lefts.begin(left, left_step, from, k, left_how, m - at.top, [&](om_i64 i) { return place_at(rows, at.z * m + at.top + i); });
+	rights.begin(right + place_at(batches, at.z), right_step, from, k, right_how, n - at.first,
 				 [&](om_i64 i) { return (at.first + i) * line; });
-	om_i64 from = at.part * part, to = from + part < k ? from + part : k;
 	float sums[TALL][WIDE];
 	own::multiply(sums, space, lefts, rights, from, to);
 	own::finish(sums, space, [&](int row, int column, float *x) {
@@ -57,7 +57,8 @@ OM_DEVICE void product(float *out, float *parts, FACTORS(const om_layout &), END
 											 k, batch, part, left_how, right_how, fours);         \
 	}
 
-PRODUCT(om_product_f32_128, 128, 128, 8, 8, 2)
+// With room for two of the largest blocks a thread has 128 registers, which are too few: what it copies from would be spilled.
+PRODUCT(om_product_f32_128, 128, 128, 8, 8, 1)
 PRODUCT(om_product_f32_64, 64, 64, 8, 4, 4)
 PRODUCT(om_product_f32_16, 16, 128, 4, 4, 4)
 

@@ -57,9 +57,6 @@ OM_DEVICE float value(to_tf32, float x) {
 // swizzled is where 16 bytes of a line lie in shared memory: eight lines' lie in different banks.
 OM_DEVICE int swizzled(int line, int chunk) { return line * LINE + ((chunk ^ (line >> 1 & 3)) << 4); }
 
-// shared_at is where something in shared memory lies there: addresses of 32 bits are computed with one instruction each.
-OM_DEVICE om_u32 shared_at(const void *p) { return (om_u32)__cvta_generic_to_shared(p); }
-
 // kept is x, which the compiler keeps in a register instead of computing it again where it is needed.
 OM_DEVICE om_u32 kept(om_u32 x) {
 	om_u32 y;

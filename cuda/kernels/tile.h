@@ -29,16 +29,22 @@
 // multiples of 16 bytes. Lines or terms that are further apart are read as if they were near.
 enum { ALONG, ACROSS, ACROSS_FOURS };
 
+#ifdef __CUDA_ARCH__
+
+// shared_at is where something in shared memory lies there: addresses of 32 bits are computed with one instruction each.
+OM_DEVICE om_u32 shared_at(const void *p) { return (om_u32)__cvta_generic_to_shared(p); }
+
+#endif
+
 #if AHEAD
 
 // begin_copy begins to copy a float, or four, to shared memory; those after a number of bytes are zero.
-OM_DEVICE void begin_copy(float *to, const float *from, bool there) {
-	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"l"(__cvta_generic_to_shared(to)),
-				 "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0) : "memory");
+OM_DEVICE void begin_copy(om_u32 to, const float *from, bool there) {
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
+				 : "memory");
 }
-OM_DEVICE void begin_copy_four(float *to, const float *from, int bytes) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"l"(__cvta_generic_to_shared(to)),
-				 "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+OM_DEVICE void begin_copy_four(om_u32 to, const float *from, int bytes) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
 }
 // end_part ends a part of what is copied; await_part waits for the oldest of those that are on their way.
 OM_DEVICE void end_part() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -67,108 +73,106 @@ OM_DEVICE void write_four(float *to, const float *from) {
 
 // A strided factor is LINES lines of k terms each in memory, which THREADS threads copy.
 template <int LINES, int THREADS, bool FOURS> struct strided {
+	// A thread copies a term of NEXT lines apart, or of a line, or of four, terms that are FURTHER apart.
 	static const int COUNT = LINES * DEPTH / THREADS, NEXT = THREADS / DEPTH, FURTHER = THREADS / LINES;
-	const float *from;
-	om_i64 step, k;
-	int how;
-	// Where the lines begin that the thread copies, −1 for those that are not there. Only the first counts where lines lie
-	// across, and left is then how many of four lines there are.
-	om_i64 at[COUNT];
-	int left;
+	// Where what the thread copies next begins: of each line, or of the only one, first. step is to the next term.
+	const float *at[COUNT];
+	om_i64 step;
+	// lines has a bit for each of them that is there, or says how many of four are; rest is how many terms there are, from the
+	// thread's first one on, slot where in a part that is.
+	int how, lines, rest, slot;
 #if !AHEAD
 	float hold[COUNT];
 #endif
 
-	// own is the i-th line that the thread copies.
-	static __device__ __forceinline__ int own(int how, int i) {
-		int t = threadIdx.x;
-		return how == ALONG ? t / DEPTH + i * NEXT : how == ACROSS ? t % LINES : t % (LINES / 4) * 4;
-	}
-
-	// begin sets what the factor is: place says where one of count lines begins.
+	// begin sets what the factor is, from a term on: place says where one of count lines begins.
 	template <class F>
-	__device__ __forceinline__ void begin(const float *p, om_i64 s, om_i64 terms, int lie, om_i64 count, F place) {
-		from = p, step = s, k = terms, how = lie;
+	__device__ __forceinline__ void begin(const float *p, om_i64 s, om_i64 from, om_i64 terms, int lie, om_i64 count, F place) {
+		int t = threadIdx.x, own = lie == ALONG ? t / DEPTH : lie == ACROSS ? t % LINES : t % (LINES / 4) * 4;
+		int term = lie == ALONG ? t % DEPTH : lie == ACROSS ? t / LINES : t / (LINES / 4);
+		step = s, how = lie, slot = term * PITCH(LINES) + own, lines = 0;
+		om_i64 left = terms - from - term;
+		rest = left < 1 << 30 ? (int)left : 1 << 30;
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
-			om_i64 line = own(how, i);
-			at[i] = line < count && (i == 0 || how == ALONG) ? place(line) : -1;
+			at[i] = p;
+			if (own + i * NEXT < count && (i == 0 || how == ALONG)) {
+				at[i] += place(own + i * NEXT) + (from + term) * step;
+				lines |= 1 << i;
+			}
 		}
-		om_i64 rest = count - own(how, 0);
-		left = rest > 4 ? 4 : rest < 0 ? 0 : (int)rest;
+		if (how == ACROSS_FOURS)
+			lines = count - own > 4 ? 4 : count < own ? 0 : (int)(count - own);
+	}
+
+	// next goes on to the next terms.
+	__device__ __forceinline__ void next() {
+		rest -= DEPTH;
+#pragma unroll
+		for (int i = 0; i < COUNT; i++)
+			if (i == 0 || how == ALONG)
+				at[i] += DEPTH * step;
 	}
 
 #if AHEAD
-	__device__ __forceinline__ void copy(float (*to)[PITCH(LINES)], om_i64 k0) {
-		int t = threadIdx.x;
+	__device__ __forceinline__ void copy(float (*part)[PITCH(LINES)]) {
+		om_u32 to = shared_at(part) + slot * 4;
 		if (how == ALONG) {
-			int term = t % DEPTH;
-			const float *p = from + (k0 + term) * step;
-#pragma unroll
-			for (int i = 0; i < COUNT; i++) {
-				bool there = at[i] >= 0 && k0 + term < k;
-				begin_copy(&to[term][own(ALONG, i)], there ? p + at[i] : from, there);
-			}
-		} else if (how == ACROSS) {
-#pragma unroll
-			for (int i = 0; i < COUNT; i++) {
-				int term = t / LINES + i * FURTHER;
-				bool there = at[0] >= 0 && k0 + term < k;
-				begin_copy(&to[term][t % LINES], there ? from + at[0] + (k0 + term) * step : from, there);
-			}
-		} else if (FOURS) {
-#pragma unroll
-			for (int i = 0; i < COUNT / 4; i++) {
-				int term = t / (LINES / 4) + i * (THREADS / (LINES / 4));
-				int bytes = k0 + term < k ? left * 4 : 0;
-				begin_copy_four(&to[term][own(ACROSS_FOURS, 0)], bytes ? from + at[0] + (k0 + term) * step : from, bytes);
-			}
-		}
-	}
-#else
-	__device__ __forceinline__ void load(om_i64 k0) {
-		int t = threadIdx.x;
-		if (how == ALONG) {
-			int term = t % DEPTH;
-			const float *p = from + (k0 + term) * step;
 #pragma unroll
 			for (int i = 0; i < COUNT; i++)
-				hold[i] = at[i] >= 0 && k0 + term < k ? p[at[i]] : 0;
+				begin_copy(to + i * NEXT * 4, at[i], (lines >> i & 1) && rest > 0);
 		} else if (how == ACROSS) {
 #pragma unroll
-			for (int i = 0; i < COUNT; i++) {
-				int term = t / LINES + i * FURTHER;
-				hold[i] = at[0] >= 0 && k0 + term < k ? from[at[0] + (k0 + term) * step] : 0;
-			}
+			for (int i = 0; i < COUNT; i++)
+				begin_copy(to + i * FURTHER * PITCH(LINES) * 4, at[0] + i * FURTHER * step, lines && rest > i * FURTHER);
+		} else if (FOURS) {
+#pragma unroll
+			for (int i = 0; i < COUNT / 4; i++)
+				begin_copy_four(to + i * FURTHER * 4 * PITCH(LINES) * 4, at[0] + i * FURTHER * 4 * step,
+								rest > i * FURTHER * 4 ? lines * 4 : 0);
+		}
+		next();
+	}
+#else
+	__device__ __forceinline__ void load() {
+		if (how == ALONG) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				hold[i] = (lines >> i & 1) && rest > 0 ? *at[i] : 0;
+		} else if (how == ACROSS) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				hold[i] = lines && rest > i * FURTHER ? at[0][i * FURTHER * step] : 0;
 		} else if (FOURS) {
 #pragma unroll
 			for (int i = 0; i < COUNT / 4; i++) {
-				int term = t / (LINES / 4) + i * (THREADS / (LINES / 4));
-				const float *p = from + at[0] + (k0 + term) * step;
-				if (left == 4 && k0 + term < k)
+				const float *p = at[0] + i * FURTHER * 4 * step;
+				bool there = rest > i * FURTHER * 4;
+				if (lines == 4 && there)
 					read_four(hold + 4 * i, p);
 				else
 #pragma unroll
 					for (int e = 0; e < 4; e++)
-						hold[4 * i + e] = e < left && k0 + term < k ? p[e] : 0;
+						hold[4 * i + e] = e < lines && there ? p[e] : 0;
 			}
 		}
+		next();
 	}
 
-	__device__ __forceinline__ void store(float (*to)[PITCH(LINES)]) {
-		int t = threadIdx.x;
+	__device__ __forceinline__ void store(float (*part)[PITCH(LINES)]) {
+		float *to = &part[0][0] + slot;
 		if (how == ALONG) {
 #pragma unroll
 			for (int i = 0; i < COUNT; i++)
-				to[t % DEPTH][own(ALONG, i)] = hold[i];
+				to[i * NEXT] = hold[i];
 		} else if (how == ACROSS) {
 #pragma unroll
 			for (int i = 0; i < COUNT; i++)
-				to[t / LINES + i * FURTHER][t % LINES] = hold[i];
+				to[i * FURTHER * PITCH(LINES)] = hold[i];
 		} else if (FOURS) {
 #pragma unroll
 			for (int i = 0; i < COUNT / 4; i++)
-				write_four(&to[t / (LINES / 4) + i * (THREADS / (LINES / 4))][own(ACROSS_FOURS, 0)], hold + 4 * i);
+				write_four(to + i * FURTHER * 4 * PITCH(LINES), hold + 4 * i);
 		}
 	}
 #endif
@@ -223,44 +227,45 @@ template <int ROWS, int COLS, int TALL, int WIDE> struct tile {
 #pragma unroll
 			for (int j = 0; j < WIDE; j++)
 				sums[i][j] = 0;
+		int lots = (int)((to - from + DEPTH - 1) / DEPTH);
 #if AHEAD
 #pragma unroll 1
 		for (int s = 0; s < STAGES - 1; s++) {
-			if (from + s * DEPTH < to) {
-				left.copy(a[s], from + s * DEPTH);
-				right.copy(b[s], from + s * DEPTH);
+			if (s < lots) {
+				left.copy(a[s]);
+				right.copy(b[s]);
 			}
 			end_part();
 		}
 		int stage = 0;
 #pragma unroll 1
-		for (om_i64 k0 = from; k0 < to; k0 += DEPTH) {
+		for (int lot = 0; lot < lots; lot++) {
 			await_part();
 			__syncthreads();
 			int free = (stage + STAGES - 1) % STAGES;
-			if (k0 + (STAGES - 1) * DEPTH < to) {
-				left.copy(a[free], k0 + (STAGES - 1) * DEPTH);
-				right.copy(b[free], k0 + (STAGES - 1) * DEPTH);
+			if (lot + STAGES - 1 < lots) {
+				left.copy(a[free]);
+				right.copy(b[free]);
 			}
 			end_part();
 			add(sums, a[stage], b[stage]);
 			stage = (stage + 1) % STAGES;
 		}
 #else
-		if (from >= to)
+		if (lots <= 0)
 			return;
-		left.load(from);
-		right.load(from);
+		left.load();
+		right.load();
 		left.store(a[0]);
 		right.store(b[0]);
 		__syncthreads();
 		int stage = 0;
 #pragma unroll 1
-		for (om_i64 k0 = from; k0 < to; k0 += DEPTH, stage ^= 1) {
-			bool more = k0 + DEPTH < to;
+		for (int lot = 0; lot < lots; lot++, stage ^= 1) {
+			bool more = lot + 1 < lots;
 			if (more) {
-				left.load(k0 + DEPTH);
-				right.load(k0 + DEPTH);
+				left.load();
+				right.load();
 			}
 			add(sums, a[stage], b[stage]);
 			if (more) {

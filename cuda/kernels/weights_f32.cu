@@ -51,12 +51,12 @@ template <int LINES, int THREADS> struct narrow_lines {
 			}
 		}
 #if AHEAD
-		load(from);
+		load();
 #endif
 	}
 
 	// load reads the next terms. They come in order.
-	__device__ __forceinline__ void load(om_i64) {
+	__device__ __forceinline__ void load() {
 		had = rest < DEPTH ? (int)rest : DEPTH, rest -= DEPTH;
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
@@ -92,9 +92,9 @@ template <int LINES, int THREADS> struct narrow_lines {
 		}
 	}
 
-	__device__ __forceinline__ void copy(float (*to)[PITCH(LINES)], om_i64 k0) {
+	__device__ __forceinline__ void copy(float (*to)[PITCH(LINES)]) {
 		store(to);
-		load(k0 + DEPTH);
+		load();
 	}
 };
 
@@ -107,7 +107,7 @@ OM_DEVICE void weighted(float *out, float *parts, const float *left, const om_la
 	om_i64 from = at.part * part, to = from + part < k ? from + part : k;
 	strided<ROWS, own::THREADS, false> lefts;
 	narrow_lines<COLS, own::THREADS> rights;
-	lefts.begin(left, left_step, k, left_how, m - at.top, [&](om_i64 i) { return place_at(rows, at.top + i); });
+	lefts.begin(left, left_step, from, k, left_how, m - at.top, [&](om_i64 i) { return place_at(rows, at.top + i); });
 	rights.begin(right, type, line, right_step, right_how, at.first, n - at.first, from, k, scales, scales_type, scale_step);
 	float sums[TALL][WIDE];
 	own::multiply(sums, space, lefts, rights, from, to);
@@ -142,6 +142,7 @@ OM_DEVICE void weighted(float *out, float *parts, const float *left, const om_la
 											 n, k, part, left_how, right_how, fours);                                     \
 	}
 
-WEIGHTED(om_weights_f32_128, 128, 128, 8, 8, 2)
+// One of the largest blocks: see gemm.cu.
+WEIGHTED(om_weights_f32_128, 128, 128, 8, 8, 1)
 WEIGHTED(om_weights_f32_64, 64, 64, 8, 4, 4)
 WEIGHTED(om_weights_f32_16, 16, 128, 4, 4, 4)

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"math"
+	"testing"
+)
+
+const said = `
+        /*0000*/                   MOV R1, c[0x0][0x28] ;                   /* 0x00000a0000017a02 */
+                                                                            /* 0x000fe20000000f00 */
+        /*0010*/                   LDSM.16.M88.4 R4, [R2] ;                 /* 0x000000000204783b */
+        /*0020*/              @!P0 BRA 0x50 ;                               /* 0x0000002000008947 */
+        /*0030*/                   LDGSTS.E.BYPASS.128 [R8], [R6.64] ;      /* 0x0000000006087fae */
+        /*0040*/                   IADD3 R2, R2, 0x10, RZ ;                 /* 0x0000001002027810 */
+        /*0050*/                   HMMA.16816.F32.BF16 R12, R4, R16, R12 ;  /* 0x00000010040c723c */
+        /*0060*/               @P1 BRA P2, 0x10 ;                           /* 0xffffffa000001947 */
+        /*0070*/               @P1 BRA 0x10 ;                               /* 0xffffff9000001947 */
+        /*0080*/                   EXIT ;                                   /* 0x000000000000794d */
+        /*0090*/                   BRA 0x90;                                /* 0xfffffff000007947 */
+`
+
+// TestLongestWay: of two ways through a loop the one with more instructions counts, and loops without products do not.
+func TestLongestWay(t *testing.T) {
+	text := parse([]byte(said))
+	if len(text) != 10 || text[2].target != 0x50 || text[2].always || !text[9].always {
+		t.Fatalf("%+v", text)
+	}
+	loops := loopsOf(text)
+	if want := (loop{longest: 7, products: 1, reads: 4, copies: 1, depth: 16, all: 7}); len(loops) != 2 || loops[1] != want {
+		t.Errorf("%+v, want %+v last", loops, want)
+	}
+}
+
+// TestReaches: what takes longest bounds, and that is the tensor cores where nothing else takes as long.
+func TestReaches(t *testing.T) {
+	m := machine{80, 256, 0, 65536}
+	for _, c := range []struct {
+		of   loop
+		want float64
+		by   string
+	}{
+		{loop{longest: 100, products: 64, reads: 10, depth: 16}, 100, "tensor"},
+		{loop{longest: 1024, products: 64, reads: 10, depth: 16}, 50, "issue"},
+		{loop{longest: 100, products: 64, reads: 224, depth: 16}, 50, "shared"},
+	} {
+		percent, by := m.reaches(&c.of, 2, 255, 0)
+		if by != c.by || math.Abs(percent-c.want) > 2 {
+			t.Errorf("%+v: %.1f by %s, want %v by %s", c.of, percent, by, c.want, c.by)
+		}
+	}
+}
