@@ -117,3 +117,10 @@ func AttendingFrom(n int64) (undo func()) {
 	enoughAttending = n
 	return func() { enoughAttending = before }
 }
+
+// ExpertsFloats sets how much experts give at a time, until it is undone.
+func ExpertsFloats(n int) (undo func()) {
+	before := expertsFloats
+	expertsFloats = n
+	return func() { expertsFloats = before }
+}
