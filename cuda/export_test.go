@@ -144,3 +144,10 @@ func (d *Device) FamiliesEach(l *graph.Lowered) [][]string {
 
 // MostLoading is how many families are loaded at the same time, at most.
 const MostLoading = mostLoading
+
+// ExpertsFloats sets how much experts give at a time, until it is undone.
+func ExpertsFloats(n int) (undo func()) {
+	before := expertsFloats
+	expertsFloats = n
+	return func() { expertsFloats = before }
+}

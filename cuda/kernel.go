@@ -37,6 +37,7 @@ var families = []map[graph.Kind]kernel{
 	castKernels,
 	linearKernels,
 	codesKernels,
+	expertsKernels,
 	convKernels,
 	rowKernels,
 	attentionKernels,

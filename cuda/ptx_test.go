@@ -64,6 +64,7 @@ func TestCommittedPTX(t *testing.T) {
 	t.Run("gemv", func(t *testing.T) { compareGemv(t, dev) })
 	t.Run("codes", func(t *testing.T) { compareCodes(t, dev, false) })
 	t.Run("states", func(t *testing.T) { compareStates(t, dev) })
+	t.Run("experts", func(t *testing.T) { compareExperts(t, dev) })
 	t.Run("rows", func(t *testing.T) { compareRows(t, dev) })
 	t.Run("moved", func(t *testing.T) { compareMoved(t, dev) })
 	t.Run("winograd", func(t *testing.T) { compareWinograd(t, dev) })

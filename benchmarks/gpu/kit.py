@@ -402,30 +402,35 @@ WRITER, WRITER_BUDGET = ("-layers", 24, "-hidden", 2560, "-inner", 6912, "-heads
 
 
 def text(part, kit):
-    """Tokens a second, with weights that stay and with some that are brought for each pass: bfloat16, for one and more sequences."""
-    folder = kit.scratch / "writer"
+    """Tokens a second, with weights that stay and with some that are brought for each pass: bfloat16 and int4, for one and more sequences."""
     sizes, budget = (("-hidden", 64, "-inner", 128, "-heads", 1, "-key-heads", 1), 0) if kit.dry else (WRITER, WRITER_BUDGET)
-    if part.run("model", [kit.bin / "larger", "make", *sizes, folder], lambda text: None, seconds=kit.seconds(20)) is None:
-        return
+    kinds = {"bf16": (), "int4": ("-int4",)}
+    for name, more in kinds.items():
+        if part.run(f"model, {name}", [kit.bin / "larger", "make", *sizes, *more, kit.scratch / f"writer-{name}"], lambda text: None,
+                    seconds=kit.seconds(15)) is None:
+            return
 
-    def write(label, mode, memory, sequences):
+    def write(name, mode, memory, sequences):
         def run(seconds):
-            part.run(f"optimem {label}", [
+            part.run(f"optimem {mode}, {name}", [
                 kit.bin / "larger", "run", "-device", "cuda", "-library", kit.environment.get("OPTIMEM_LIBCUDA", ""), "-mode", mode,
-                "-memory", memory, "-sequences", sequences, "-passes", 2 if kit.dry else 32, "-warm", 1, "-context", 16 if kit.dry else 512, folder],
+                "-memory", memory, "-sequences", sequences, "-passes", 2 if kit.dry else 32, "-warm", 1, "-context", 16 if kit.dry else 512,
+                kit.scratch / f"writer-{name}"],
                      lambda text: named(as_json(text), sequences), seconds)
         return run
 
     def named(found, sequences):
         return found and {**found, "text_rows": sequences}
 
-    in_turn(part, kit, [write(f"{mode}, bf16", mode, memory, n) for n in (1, 8) for mode, memory in (("resident", 0), ("page", budget))])
+    # Of int4 a quarter of the bytes is brought through a quarter of the memory.
+    in_turn(part, kit, [write(name, mode, memory, n) for n in (1, 8) for name, part_of in (("bf16", 1), ("int4", 4))
+                        for mode, memory in (("resident", 0), ("page", budget // part_of))])
 
 
-# The limits of the usual parts add up to 455 seconds, of 475 that run.sh gives, of 480 that there are; those of the others,
+# The limits of the usual parts add up to 470 seconds, of 475 that run.sh gives, of 480 that there are; those of the others,
 # which are for a run of their own, to less.
 PARTS = {"parity": (parity, 100), "copies": (copies, 20), "start": (start, 35), "resnet": (resnet, 100), "transformer": (transformer, 115),
-         "text": (text, 40), "cold": (cold, 45), "kernels": (kernels, 240), "models": (models, 220)}
+         "text": (text, 55), "cold": (cold, 45), "kernels": (kernels, 240), "models": (models, 220)}
 USUAL = ["parity", "copies", "start", "resnet", "transformer", "text", "cold"]
 
 

@@ -108,9 +108,9 @@ func check(t *testing.T, path string, torch bool) {
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"machine": 2, "parity": 3, "copies": 1, "start": 3, "resnet": 5, "text": 5, "kernels": 4, "models": 4}
+	want := map[string]int{"machine": 2, "parity": 3, "copies": 1, "start": 3, "resnet": 5, "text": 10, "kernels": 4, "models": 4}
 	if torch {
-		want = map[string]int{"machine": 2, "parity": 5, "copies": 2, "start": 4, "resnet": 10, "transformer": 10, "text": 5, "cold": 6,
+		want = map[string]int{"machine": 2, "parity": 5, "copies": 2, "start": 4, "resnet": 10, "transformer": 10, "text": 10, "cold": 6,
 			"kernels": 5, "models": 6}
 	}
 	for part, n := range want {

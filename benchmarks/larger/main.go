@@ -23,6 +23,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
@@ -51,6 +52,8 @@ type sizes struct {
 	layers, hidden, inner, heads, keyHeads, vocabulary int
 	// experts are in each layer, of which a token goes through named; none in a dense model.
 	experts, named int
+	// int4 says that linear layers have codes of 4 bits in groups, as compressed-tensors packs them.
+	int4 bool
 }
 
 // makeFolder writes a folder of a Llama or, with experts, of a Qwen3-MoE.
@@ -65,6 +68,7 @@ func makeFolder(args []string) error {
 	flags.IntVar(&s.vocabulary, "vocabulary", 32000, "tokens")
 	flags.IntVar(&s.experts, "experts", 0, "experts of a layer")
 	flags.IntVar(&s.named, "named", 8, "experts that a token goes through")
+	flags.BoolVar(&s.int4, "int4", false, "linear layers in codes of 4 bits, the last one not")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -79,14 +83,18 @@ func makeFolder(args []string) error {
 	if s.experts > 0 {
 		kind, class = "qwen3_moe", "Qwen3MoeForCausalLM"
 	}
-	config, err := json.MarshalIndent(map[string]any{
+	fields := map[string]any{
 		"architectures": []string{class}, "model_type": kind, "hidden_size": s.hidden, "num_hidden_layers": s.layers,
 		"num_attention_heads": s.heads, "num_key_value_heads": s.keyHeads, "head_dim": s.hidden / s.heads,
 		"intermediate_size": s.inner, "moe_intermediate_size": s.inner, "num_experts": s.experts,
 		"num_experts_per_tok": s.named,
 		"norm_topk_prob":      true, "vocab_size": s.vocabulary, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
 		"tie_word_embeddings": false, "dtype": "bfloat16",
-	}, "", "  ")
+	}
+	if s.int4 {
+		fields["quantization_config"] = s.quantization()
+	}
+	config, err := json.MarshalIndent(fields, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -106,6 +114,10 @@ func makeFolder(args []string) error {
 func (s *sizes) tensors() []loader.TensorData {
 	var list []loader.TensorData
 	add := func(name string, middle, scale float64, first func(row int) float64, shape ...int) {
+		if s.int4 && first == nil && strings.HasSuffix(name, "_proj.weight") {
+			list = append(list, s.packed(name, uint64(len(list)), scale, shape)...)
+			return
+		}
 		from := loader.Random{Seed: 1, Tensor: uint64(len(list)), DType: tensor.BFloat16, Offset: middle, Scale: scale}
 		list = append(
 			list,
@@ -172,5 +184,60 @@ func withFirst(
 			binary.LittleEndian.PutUint16(p[row*rowBytes-off:], uint16(math.Float32bits(float32(first(int(row))))>>16))
 		}
 		return nil
+	}
+}
+
+// mostGroup is how many codes have a scale in common, if the width of a model is a multiple of that.
+const mostGroup = 128
+
+// group is that of a model.
+func (s *sizes) group() int {
+	if s.hidden%mostGroup != 0 || s.inner%mostGroup != 0 {
+		return mostGroup / 4
+	}
+	return mostGroup
+}
+
+// quantization is what the configuration says of codes.
+func (s *sizes) quantization() map[string]any {
+	weights := map[string]any{
+		"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group", "group_size": s.group(), "dynamic": false,
+	}
+	return map[string]any{
+		"quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
+		"ignore": []string{"lm_head"}, "config_groups": map[string]any{
+			"group_0": map[string]any{"targets": []string{"Linear"}, "weights": weights},
+		},
+	}
+}
+
+// packed lists what a weight is as codes: random ones, of which no number is larger than scale.
+func (s *sizes) packed(name string, seed uint64, scale float64, shape []int) []loader.TensorData {
+	rows, columns := shape[0], shape[1]
+	codes := func(_ context.Context, p []byte, off int64) error {
+		for i := range p {
+			at := uint64(off) + uint64(i)
+			x := (at/8 + seed<<40 + 1) * 0x9e3779b97f4a7c15
+			x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+			x = (x ^ x>>27) * 0x94d049bb133111eb
+			p[i] = byte((x ^ x>>31) >> (at % 8 * 8))
+		}
+		return nil
+	}
+	scales := func(_ context.Context, p []byte, off int64) error {
+		bits := uint16(math.Float32bits(float32(scale/8)) >> 16)
+		for i := range p {
+			p[i] = byte(bits >> ((off + int64(i)) % 2 * 8))
+		}
+		return nil
+	}
+	sizes := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(rows)), uint64(columns))
+	return []loader.TensorData{
+		{Name: name + "_packed", DType: tensor.Int32, Shape: []int{rows, columns / 8}, ReadAt: codes},
+		{Name: name + "_scale", DType: tensor.BFloat16, Shape: []int{rows, columns / s.group()}, ReadAt: scales},
+		{Name: name + "_shape", DType: tensor.Int64, Shape: []int{2}, ReadAt: func(_ context.Context, p []byte, off int64) error {
+			copy(p, sizes[off:])
+			return nil
+		}},
 	}
 }

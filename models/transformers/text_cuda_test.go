@@ -3,9 +3,7 @@
 package transformers_test
 
 import (
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -77,12 +75,7 @@ func TestStepsOnGPU(t *testing.T) {
 			lib := sim.New(t, "memory=64M order=lazy:8")
 			t.Cleanup(func() { lib.Check(t) }) // after the session is closed
 			want := newStepper(t, model, 40, optimem.Options{}).feed(t, tokens)
-			mode := plan.Page
-			experts := func(name string) bool { return strings.Contains(name, "experts") }
-			if slices.ContainsFunc(slices.Collect(maps.Keys(r.State)), experts) { // which the CPU computes beside the GPU
-				mode = plan.Auto
-			}
-			s := newStepper(t, model, 40, optimem.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: mode})
+			s := newStepper(t, model, 40, optimem.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: plan.Page})
 			var got []float32
 			for _, part := range [][]int64{tokens[:21], tokens[21:22], tokens[22:]} {
 				got = append(got, s.feed(t, part)...)
@@ -92,9 +85,8 @@ func TestStepsOnGPU(t *testing.T) {
 	}
 }
 
-// TestExpertsBesideGPU: of models whose layers of experts have no kernel the CPU beside the GPU computes those, and what it gives is
-// near what it computes alone.
-func TestExpertsBesideGPU(t *testing.T) {
+// TestExpertsOnGPU: layers of experts are the GPU's own, and what they give is near what the CPU computes.
+func TestExpertsOnGPU(t *testing.T) {
 	for _, kind := range []string{"gpt_oss", "deepseek_v3"} {
 		t.Run(kind, func(t *testing.T) {
 			r := &recordedOf(t, kind)[0]
@@ -106,7 +98,7 @@ func TestExpertsBesideGPU(t *testing.T) {
 			t.Cleanup(func() { lib.Check(t) }) // after the session is closed
 			tokens := r.Greedy[:20]
 			want := newStepper(t, model, 64, optimem.Options{}).feed(t, tokens)
-			got := newStepper(t, model, 64, optimem.Options{Device: "cuda", CUDALibrary: lib.Path}).feed(t, tokens)
+			got := newStepper(t, model, 64, optimem.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: plan.Page}).feed(t, tokens)
 			near(t, "20 tokens", got, want)
 		})
 	}
@@ -130,12 +122,8 @@ func TestStatesOnGPU(t *testing.T) {
 			for i := range tokens {
 				tokens[i] = int64(i*i*7+5*i) % 96
 			}
-			mode := plan.Page
-			if slices.ContainsFunc(slices.Collect(maps.Keys(r.State)), func(name string) bool { return strings.Contains(name, "experts") }) {
-				mode = plan.Auto // the CPU beside the GPU computes those
-			}
 			want := newStepper(t, model, 64, optimem.Options{}).feed(t, tokens)
-			got := newStepper(t, model, 64, optimem.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: mode}).feed(t, tokens)
+			got := newStepper(t, model, 64, optimem.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: plan.Page}).feed(t, tokens)
 			near(t, "20 tokens", got, want)
 		})
 	}
