@@ -74,6 +74,15 @@ def stream(address, tokens, prompt):
     return times, usage
 
 
+def peak(pid):
+    """The most that a process has held at a time, in bytes; 0 where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return 0
+
+
 def warm(program, model, threads, tokens, prompt, more):
     """Times a server that has answered before. Its text is other than what is timed, so that no prefix is known."""
     with tempfile.TemporaryDirectory() as models:
@@ -94,10 +103,11 @@ def warm(program, model, threads, tokens, prompt, more):
                 raise RuntimeError(said)
             stream(address, 8, "Once upon a time")
             times, usage = stream(address, tokens, prompt)
+            memory = peak(server.pid)
         finally:
             server.send_signal(signal.SIGTERM)
             server.communicate()
-    return {"prompt_tokens": usage["prompt_tokens"], "first": times[0],
+    return {"prompt_tokens": usage["prompt_tokens"], "first": times[0], "memory": memory,
             "rate": (usage["completion_tokens"] - 1) / (times[-1] - times[0])}
 
 

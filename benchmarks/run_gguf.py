@@ -1,9 +1,12 @@
 """Times optimem generate beside llama.cpp (xllamacpp from PyPI) and OpenVINO GenAI on one GGUF file: prompt tokens a second, and tokens a second after.
 
-    python benchmarks/run_gguf.py OPTIMEM FILE.gguf [--rounds 5] [--tokens 64] [--words 200]
+    python benchmarks/run_gguf.py OPTIMEM FILE.gguf [--rounds 5] [--tokens 64] [--words 200] [--speed SPEED]
 
 Each round runs every program once, in turns, as a process of its own, which answers a short prompt before it is timed:
 optimem as a server that streams. "fresh" is optimem generate instead, whose first token waits for weights to be read, too.
+"read" is what a token takes of memory at least, the bytes of all tensors but an embedding of its own, times tokens a second, in GB/s and as a
+part of what the machine reads with as many threads ("the machine", which --speed SPEED measures: go build -o SPEED ./benchmarks/speed). "memory" is the
+most that a process held at a time, in MiB; of llama.cpp that is with Python, whose share is said before the table.
 A peer that is not installed, or does not read the file, has no rows, and why is said on standard error. Tokens are generated without guesses and greedily. The table has medians, for one thread and two. Nothing
 else should run meanwhile: llama.cpp's threads wait for each other by spinning.
 """
@@ -14,6 +17,11 @@ import subprocess
 import sys
 
 from run_generate import arguments, in_turns, ours, present, warm
+
+# A peer's own peak: ru_maxrss of a child begins with what its parent held.
+PEAK = """
+peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+"""
 
 PEER = """
 import json, sys, xllamacpp as x
@@ -26,7 +34,7 @@ s = x.Server(p)
 ask = lambda text, n: s.handle_completions({"prompt": text, "max_tokens": n, "temperature": 0, "ignore_eos": True})
 ask("Once", 4)
 t = ask(prompt, tokens)["timings"]
-print(json.dumps({"prompt_tokens": t["prompt_n"], "first": t["prompt_ms"] / 1000, "rate": t["predicted_per_second"]}))
+""" + PEAK + """print(json.dumps({"memory": peak, "prompt_tokens": t["prompt_n"], "first": t["prompt_ms"] / 1000, "rate": t["predicted_per_second"]}))
 """
 
 OPENVINO = """
@@ -39,7 +47,7 @@ def ask(text, n):
     return pipe.generate([text], c).perf_metrics
 ask("Once", 4)
 m = ask(prompt, tokens)
-print(json.dumps({"prompt_tokens": m.get_num_input_tokens(), "first": m.get_ttft().mean / 1000, "rate": 1000 / m.get_tpot().mean}))
+""" + PEAK + """print(json.dumps({"memory": peak, "prompt_tokens": m.get_num_input_tokens(), "first": m.get_ttft().mean / 1000, "rate": 1000 / m.get_tpot().mean}))
 """
 
 
@@ -56,8 +64,23 @@ def peer(path, threads, tokens, prompt):
     return json.loads(out.strip().splitlines()[-1])
 
 
+def weight_bytes(program, path):
+    """Bytes of the tensors that a token takes: all but those of an embedding that is no output, too."""
+    tensors = json.loads(subprocess.run([program, "inspect", path, "--json"], capture_output=True, text=True, check=True).stdout)["tensors"]
+    stored = {t["name"]: (t.get("encoded") or {"file_bytes": t["bytes"]})["file_bytes"] for t in tensors}
+    if "output.weight" in stored:
+        stored.pop("token_embd.weight")
+    return sum(stored.values())
+
+
+def machine(speed, threads):
+    """What the machine reads of memory in a second, in GB."""
+    out = subprocess.run([speed, "-read", "-threads", str(threads)], capture_output=True, text=True, check=True).stdout
+    return json.loads(out)["gigabytes"]
+
+
 def main():
-    a, prompt = arguments("file")
+    a, prompt = arguments("file", "--speed")
     rows = {}
     for threads in (1, 2):
         rows["optimem", threads] = lambda t=threads: warm(a.program, a.file, t, a.tokens, prompt, ["--speculate", "off"])
@@ -65,11 +88,22 @@ def main():
         rows["llama.cpp", threads] = lambda t=threads: peer(a.file, t, a.tokens, prompt)
         rows["OpenVINO GenAI", threads] = lambda t=threads: openvino(a.file, t, a.tokens, prompt)
     present(rows, ("llama.cpp", "OpenVINO GenAI"))
-    print("| | threads | prompt tokens | prompt tokens a second | tokens a second |\n|---|---|---|---|---|")
+    each = weight_bytes(a.program, a.file)
+    alone = int(subprocess.run([sys.executable, "-c", PEAK + "print(peak)"], capture_output=True, text=True, check=True).stdout)
+    print(f"A token takes {each / 1e6:.1f} MB of weights. Python by itself holds {alone / 2**20:.1f} MiB.")
+    reads = {}
+    for threads in (1, 2) if a.speed else ():
+        reads[threads] = machine(a.speed, threads)
+        print(f"The machine reads {reads[threads]:.2f} GB/s with {threads} thread{'s' * (threads > 1)}.")
+    print("\n| | threads | prompt tokens | prompt tokens a second | tokens a second | read, GB/s | of the machine's | memory, MiB |\n" + "|---" * 8 + "|")
     for (name, threads), list_ in in_turns(rows, a.rounds).items():
         prefill = statistics.median(x["prompt_tokens"] / x["first"] for x in list_)
         rate = statistics.median(x["rate"] for x in list_)
-        print(f"| {name} | {threads} | {list_[0]['prompt_tokens']} | {prefill:.1f} | {rate:.1f} |")
+        read = each * rate / 1e9
+        part = f"{100 * read / reads[threads]:.0f} %" if threads in reads else ""
+        memory = max(x.get("memory", 0) for x in list_)
+        held = f"{memory / 2**20:.0f}" if memory else ""
+        print(f"| {name} | {threads} | {list_[0]['prompt_tokens']} | {prefill:.1f} | {rate:.1f} | {read:.2f} | {part} | {held} |")
 
 
 if __name__ == "__main__":

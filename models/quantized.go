@@ -37,7 +37,7 @@ type quantConfig struct {
 }
 
 // quantMethods are those whose weights are read, in the words of an error.
-const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes, torchao (int8 and float8 weights), hqq, fbgemm_fp8 and mxfp4 (gpt-oss)"
+const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8, float8, nvfp4, mxfp4, mxfp8), bitsandbytes, torchao (int8 and float8 weights), hqq, fbgemm_fp8 and mxfp4 (gpt-oss)"
 
 // useQuantized makes m the model of a Hugging Face folder whose weights are quantised: of tensors that belong together one weight
 // is made, under the name that it had, and the configuration no longer says so.
@@ -172,7 +172,8 @@ func (b *quantBuilder) method() error {
 		}
 	case "compressed-tensors":
 		switch b.Format {
-		case "pack-quantized", "int-quantized", "naive-quantized", "float-quantized":
+		case "pack-quantized", "int-quantized", "naive-quantized", "float-quantized",
+			"nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized":
 		default:
 			return refused(fmt.Sprintf(", format %.30q", b.Format))
 		}
@@ -202,13 +203,17 @@ func (b *quantBuilder) module(name string) error {
 		return b.hqq(module)
 	case kind == "_weight_qdata" && b.Method == "torchao":
 		return b.torchao(module)
-	case (kind == "activation_scale" || kind == "input_scale") && (b.Method == "fp8" || b.Method == "compressed-tensors"):
+	case slices.Contains([]string{"activation_scale", "input_scale", "input_global_scale"}, kind) &&
+		(b.Method == "fp8" || b.Method == "compressed-tensors"):
 		b.gone[name] = true // activations are not rounded
 	case b.Method == "bitsandbytes" && strings.HasPrefix(kind, "bitsandbytes__") && strings.HasSuffix(module, ".weight.quant_state"):
 		return b.nested(strings.TrimSuffix(module, ".weight.quant_state"), kind)
 	case kind == "SCB" && b.Method == "bitsandbytes":
 		return b.llmInt8(module)
 	case kind == "weight_packed" && b.Method == "compressed-tensors":
+		if b.all[name].DType == tensor.UInt8 {
+			return b.fours(module)
+		}
 		return b.packed(module)
 	case kind == "weight_scale" && b.Method == "compressed-tensors" && b.all[module+".weight_packed"] == nil:
 		return b.scaled(module)
@@ -339,139 +344,6 @@ func inOrder(index *tensor.Weight, columns, group int64) (bool, error) {
 		ordered = ordered && g == k/group
 	}
 	return ordered, nil
-}
-
-// packed makes a weight of compressed-tensors' words.
-func (b *quantBuilder) packed(module string) error {
-	codes, err := b.part(module, "weight_packed", tensor.Int32)
-	if err != nil {
-		return err
-	}
-	shape, err := b.part(module, "weight_shape", tensor.Int64, tensor.Int32)
-	if err != nil {
-		return err
-	}
-	if err := sized(shape, 2); err != nil {
-		return err
-	}
-	scales, err := b.part(module, "weight_scale", floats...)
-	if err != nil {
-		return err
-	}
-	rows, size, err := matrixSizes(codes)
-	if err != nil {
-		return err
-	}
-	columns, err := secondNumber(shape)
-	if err != nil {
-		return err
-	}
-	w := encoded.Words{
-		Rows: rows, Columns: columns, Order: encoded.InRows, Codes: codes.Span(), Scales: scales.Span(), DType: scales.DType, ByRow: true,
-	}
-	for _, bits := range []int64{4, 8} {
-		if columns > 0 && (columns+32/bits-1)/(32/bits) == size {
-			w.Bits, w.Nothing = int(bits), 1<<(bits-1)
-		}
-	}
-	if w.Bits == 0 {
-		return &UnsupportedError{What: fmt.Sprintf("%s, words of other than 4 or 8 bits for each of %d numbers", codes.Name, columns)}
-	}
-	if w.Group, err = groupOf(scales, rows, columns); err != nil {
-		return err
-	}
-	groups := (columns + w.Group - 1) / w.Group
-	if b.has(module, "weight_zero_point") {
-		zeros, err := b.part(module, "weight_zero_point", tensor.Int32)
-		if err != nil {
-			return err
-		}
-		each := int64(32 / w.Bits)
-		if err := sized(zeros, (rows+each-1)/each, groups); err != nil {
-			return err
-		}
-		w.Zeros = zeros.Span()
-	}
-	if b.has(module, "weight_g_idx") {
-		index, err := b.part(module, "weight_g_idx", tensor.Int32)
-		if err != nil {
-			return err
-		}
-		if err := sized(index, columns); err != nil {
-			return err
-		}
-		if ordered, err := inOrder(index, columns, w.Group); err != nil {
-			return err
-		} else if !ordered {
-			w.Groups = index.Span()
-		}
-	}
-	b.add(module, rows, columns, w.DType, w.Matrix)
-	return nil
-}
-
-// secondNumber reads the second of two integers.
-func secondNumber(w *tensor.Weight) (int64, error) {
-	raw := make([]byte, w.Bytes())
-	if err := w.Span().ReadAt(context.Background(), raw, 0); err != nil {
-		return 0, err
-	}
-	n := int64(int32(binary.LittleEndian.Uint32(raw[4:])))
-	if w.DType == tensor.Int64 {
-		n = int64(binary.LittleEndian.Uint64(raw[8:]))
-	}
-	if n < 1 || n > 1<<30 {
-		return 0, fmt.Errorf("%w: %s says %d columns", loader.ErrFormat, w.Name, n)
-	}
-	return n, nil
-}
-
-// groupOf returns how many columns a scale is for, by the shape of the scales of each row.
-func groupOf(scales *tensor.Weight, rows, columns int64) (int64, error) {
-	s := scales.Layout.Shape
-	if len(s) == 1 && int64(s[0]) == rows {
-		return columns, nil
-	}
-	if len(s) != 2 || int64(s[0]) != rows || s[1] < 1 || columns%int64(s[1]) != 0 {
-		return 0, fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, scales.Name, s, rows, columns)
-	}
-	return columns / int64(s[1]), nil
-}
-
-// scaled makes a weight of compressed-tensors' bytes: int8 or float8 with scales.
-func (b *quantBuilder) scaled(module string) error {
-	codes := b.all[module+".weight"]
-	if codes == nil {
-		return fmt.Errorf("%w: %s.weight is missing", loader.ErrFormat, module)
-	}
-	if codes.DType == tensor.Float8E4M3FN {
-		scales := b.all[module+".weight_scale"]
-		return b.floats8(module, "weight", "weight_scale", scales.DType)
-	}
-	codes, err := b.part(module, "weight", tensor.Int8)
-	if err != nil {
-		return err
-	}
-	scales, err := b.part(module, "weight_scale", floats...)
-	if err != nil {
-		return err
-	}
-	if b.has(module, "weight_zero_point") {
-		return &UnsupportedError{What: module + ".weight_zero_point, zero points of bytes"}
-	}
-	rows, columns, err := matrixSizes(codes)
-	if err != nil {
-		return err
-	}
-	w := encoded.Words{
-		Rows: rows, Columns: columns, Bits: 8, Order: encoded.SignedBytes, Codes: codes.Span(), Scales: scales.Span(),
-		DType: scales.DType, ByRow: true, Nothing: 128,
-	}
-	if w.Group, err = groupOf(scales, rows, columns); err != nil {
-		return err
-	}
-	b.add(module, rows, columns, w.DType, w.Matrix)
-	return nil
 }
 
 // torchao makes a weight of torchao's bytes, whose zero points must be none.

@@ -250,6 +250,44 @@ var quantForms = map[string]struct {
 			}
 		}, true,
 	},
+	"compressed-tensors nvfp4": {
+		map[string]any{"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"weight_packed":       {"U8", []int{rows, columns / 2}, noise(seed, rows*columns/2)},
+				"weight_scale":        {"F8_E4M3", []int{rows, columns / 16}, near(0x38, seed+1, rows*columns/16)},
+				"weight_global_scale": {"F32", []int{1}, binary.LittleEndian.AppendUint32(nil, math.Float32bits(37.5))},
+				"input_global_scale":  {"F32", []int{1}, make([]byte, 4)},
+			}
+		}, true,
+	},
+	"compressed-tensors mxfp4": {
+		map[string]any{"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"weight_packed": {"U8", []int{rows, columns / 2}, noise(seed, rows*columns/2)},
+				"weight_scale":  {"U8", []int{rows, columns / 32}, near(122, seed+1, rows*columns/32)},
+			}
+		}, true,
+	},
+	"compressed-tensors mxfp8": {
+		map[string]any{"quant_method": "compressed-tensors", "format": "mxfp8-quantized"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"weight":       {"F8_E4M3", []int{rows, columns}, near(0x30, seed, rows*columns)},
+				"weight_scale": {"U8", []int{rows, columns / 32}, near(124, seed+1, rows*columns/32)},
+			}
+		}, true,
+	},
+}
+
+// near are bytes from a number on, no more than seven further.
+func near(first byte, seed uint32, n int) []byte {
+	data := noise(seed, n)
+	for i := range data {
+		data[i] = first + data[i]&7
+	}
+	return data
 }
 
 func gptqTensors(seed uint32, rows, columns int, order bool) map[string]heldTensor {
@@ -478,9 +516,28 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 		{"gptq", `"gptq" with 5 bits`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "gptq", "bits": 5}
 		}},
-		{"compressed-tensors", `format "nvfp4-pack-quantized"`, func(c map[string]any, _ map[string]heldTensor) {
-			c["quantization_config"] = map[string]any{"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
+		{"compressed-tensors", `format "mxfp6-pack-quantized"`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "compressed-tensors", "format": "mxfp6-pack-quantized"}
 		}},
+		{"compressed-tensors nvfp4", "has the shape [128 3], where [128 4] fits", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight_scale"] = heldTensor{"F8_E4M3", []int{128, 3}, make([]byte, 128*3)}
+		}},
+		{"compressed-tensors nvfp4", proj + "weight_global_scale is 0", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight_global_scale"] = heldTensor{"F32", []int{1}, make([]byte, 4)}
+		}},
+		{"compressed-tensors nvfp4", "weight_global_scale has 2 numbers", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight_global_scale"] = heldTensor{"F32", []int{2}, make([]byte, 8)}
+		}},
+		{"compressed-tensors mxfp4", proj + "weight_scale is missing", func(_ map[string]any, x map[string]heldTensor) {
+			delete(x, proj+"weight_scale")
+		}},
+		{"compressed-tensors mxfp4", "has 34 columns, no multiple of 32", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight_packed"] = heldTensor{"U8", []int{128, 17}, make([]byte, 128*17)}
+		}},
+		{"compressed-tensors mxfp8", "has the shape [128 1], where [128 2] fits", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight_scale"] = heldTensor{"U8", []int{128, 1}, make([]byte, 128)}
+		}},
+		{"compressed-tensors mxfp8", proj + "weight is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"weight") }},
 		{"awq", proj + "qzeros is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"qzeros") }},
 		{"gptq", proj + "scales is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"scales") }},
 		{"gptq", proj + "qzeros has the shape [1 8], where [1 16] fits", func(_ map[string]any, x map[string]heldTensor) {

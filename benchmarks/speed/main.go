@@ -6,7 +6,7 @@
 //	speed -threads 2 -inputs x.safetensors model.pt2
 //
 // Commands: "run N" gives the milliseconds of N runs, "output" some numbers of the first output, "memory" the peak in
-// bytes. With -peak it takes no model and measures the processor's peak arithmetic rate.
+// bytes. With -peak it takes no model and measures the processor's peak arithmetic rate, with -read the rate at which it reads memory.
 package main
 
 import (
@@ -45,11 +45,16 @@ func run(ctx context.Context) error {
 	mode := flag.String("mode", "auto", "auto, resident or page")
 	precision := flag.String("precision", "", "what factors of products may be rounded to: bf16")
 	onlyPeak := flag.Bool("peak", false, "say what GFLOP/s the processor's arithmetic gives, and end")
+	onlyRead := flag.Bool("read", false, "say how many GB/s are read of memory, and end")
 	flag.Parse()
 	if *onlyPeak {
 		return json.NewEncoder(os.Stdout).Encode(
 			map[string]float64{"gflops": calibrate.Arithmetic(max(1, *threads)) / 1e9},
 		)
+	}
+	if *onlyRead {
+		const readings = 8
+		return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gigabytes": readRate(max(1, *threads), readings) / 1e9})
 	}
 	ckpt, err := loader.Open(flag.Arg(0))
 	if err != nil {

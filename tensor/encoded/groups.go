@@ -70,6 +70,11 @@ func makeOwn() []Encoding {
 			add("HQQ8", 2*width+n, func(to []float32, b []byte) { decodeHQQ8(to, b, dtype) })
 		}
 	}
+	for _, n := range blockSizes { // numbers that no library rounds to others
+		const dtype = tensor.BFloat16
+		adder(n, dtype)("E2M1", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableE2M1) })
+	}
+	adder(32, tensor.BFloat16)("E2M1PAIR", 8+16, func(to []float32, b []byte) { decodeE2M1Pair(to, b, tensor.BFloat16) })
 	return all
 }
 

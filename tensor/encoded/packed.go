@@ -361,7 +361,7 @@ func (w *words) inRows(ctx context.Context, s *slab, first, n int64, p []byte) e
 }
 
 // Floats8 are a weight of float8_e4m3fn, [row][column], with a scale for each block of BlockRows by BlockColumns, in order, of
-// ScaleDType. Numbers are rounded to DType.
+// ScaleDType; of uint8 they are exponents, of powers of two. Numbers are rounded to DType.
 type Floats8 struct {
 	Rows, Columns, BlockRows, BlockColumns int64
 	Codes, Scales                          storage.Extent
@@ -395,7 +395,12 @@ func (f Floats8) Matrix() (Matrix, *Encoding) {
 			if err := f.Scales.ReadAt(ctx, scales, (first+r)/f.BlockRows*wide*width); err != nil {
 				return err
 			}
-			scale := func(k int64) float32 { return loadFloat(scales[k/f.BlockColumns*width:], f.ScaleDType) }
+			scale := func(k int64) float32 {
+				if f.ScaleDType == tensor.UInt8 {
+					return powerOfTwo(scales[k/f.BlockColumns])
+				}
+				return loadFloat(scales[k/f.BlockColumns*width:], f.ScaleDType)
+			}
 			if e != nil {
 				for b := range f.Columns / e.Elements {
 					binary.LittleEndian.PutUint32(row[b*e.Bytes:], math.Float32bits(scale(b*e.Elements)))
