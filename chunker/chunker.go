@@ -517,6 +517,15 @@ func (c *Chunker) DropCaches() error {
 	return errors.Join(errs...)
 }
 
+// ShrinkCaches takes memory from caches on both sides: see [pager.Pager.ShrinkCaches].
+func (c *Chunker) ShrinkCaches(blocks, now int) error {
+	var errs []error
+	for _, p := range c.pagers {
+		errs = append(errs, p.ShrinkCaches(blocks, now))
+	}
+	return errors.Join(errs...)
+}
+
 // ReadCache copies what a cache holds on the side that has it: see [pager.Pager.ReadCache].
 func (c *Chunker) ReadCache(ctx context.Context, name string, dst []byte, at int64) error {
 	return c.pagers[0].ReadCache(ctx, name, dst, at)

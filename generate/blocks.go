@@ -23,6 +23,10 @@ type blocks struct {
 	states *states
 	// windows are the blocks of caches that have others, nil where all have these.
 	windows *windows
+	// owed is how many blocks sequences were promised that they have not taken yet.
+	owed int
+	// now is how many there is memory for, the first ones, which are taken before others; 0 is all.
+	now int
 }
 
 type block struct {
@@ -51,8 +55,8 @@ func newBlocks(n int) *blocks {
 	return b
 }
 
-// free is how many blocks can be taken.
-func (b *blocks) free() int { return b.idle.Len() }
+// free is how many blocks can be taken beside those that were promised.
+func (b *blocks) free() int { return b.idle.Len() - b.owed }
 
 func contentOf(after uint64, adapter int64, tokens []int) content {
 	c := content{after: after, adapter: adapter}
@@ -82,7 +86,8 @@ func (b *blocks) known(root uint64, adapter int64, tokens []int) []int {
 	return table
 }
 
-// admit gives a sequence its blocks: those that it shares, and new ones for the rest. It reports whether there were enough.
+// admit gives a sequence the blocks that it shares, and promises it new ones for the rest, which it takes as it needs them:
+// see [blocks.extend]. It reports whether there were enough.
 func (b *blocks) admit(s *sequence) bool {
 	var table []int
 	if !s.alone {
@@ -117,11 +122,9 @@ func (b *blocks) admit(s *sequence) bool {
 	for _, i := range table {
 		b.use(i)
 	}
-	for len(table) < want {
-		i, _ := b.take()
-		table = append(table, i)
-	}
-	s.table = table
+	s.table = append(make([]int, 0, want), table...)
+	s.owed = want - len(table)
+	b.owed += s.owed
 	return true
 }
 
@@ -150,16 +153,70 @@ func (b *blocks) cut(table []int) int {
 	return n
 }
 
-// take returns the block that nobody used for longest, for who writes to it; false where all are in use.
+// extend gives a sequence the blocks up to so many of those that it was promised.
+func (b *blocks) extend(s *sequence, end int) {
+	for len(s.table) < end && s.owed > 0 {
+		s.table = append(s.table, b.next())
+		s.owed--
+		b.owed--
+	}
+}
+
+// take returns the block that nobody used for longest, for who writes to it; false where all are in use, or promised.
 func (b *blocks) take() (int, bool) {
-	front := b.idle.Front()
-	if front == nil {
+	if b.free() <= 0 {
 		return 0, false
 	}
-	i := front.Value.(int)
+	return b.next(), true
+}
+
+// next is take where there is one: among those that there is memory for, else the one that takes the least more.
+func (b *blocks) next() int {
+	at := b.idle.Front()
+	for x := at; b.now > 0 && x != nil; x = x.Next() {
+		if i := x.Value.(int); i < b.now {
+			at = x
+			break
+		} else if i < at.Value.(int) {
+			at = x
+		}
+	}
+	i := at.Value.(int)
 	b.use(i)
 	b.forget(i)
-	return i, true
+	return i
+}
+
+// highest is behind the last block that somebody uses.
+func (b *blocks) highest() int {
+	for i := len(b.of); i > 0; i-- {
+		if b.of[i-1].users > 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// within has only so many blocks have memory, the first ones: those that nobody uses behind them are not known any more.
+func (b *blocks) within(now int) {
+	for i := now; i < len(b.of); i++ {
+		b.forget(i)
+	}
+	b.now = now
+}
+
+// unpromised is how many of some blocks that follow each other can be used, from the first on, without one that was promised.
+func (b *blocks) unpromised(table []int) int {
+	left := b.free()
+	for n, i := range table {
+		if b.of[i].users > 0 {
+			continue
+		}
+		if left--; left < 0 {
+			return n
+		}
+	}
+	return len(table)
 }
 
 func (b *blocks) use(i int) {
@@ -228,5 +285,6 @@ func (b *blocks) release(s *sequence) {
 	if b.windows != nil {
 		b.windows.end(s)
 	}
-	s.table = nil
+	b.owed -= s.owed
+	s.table, s.owed = nil, 0
 }

@@ -24,6 +24,7 @@ func admitted(t *testing.T, b *blocks, tokens []int, most int) *sequence {
 	if !b.admit(s) {
 		t.Fatalf("no room for %d tokens in %d free blocks", most, b.free())
 	}
+	b.extend(s, graph.Blocks(most))
 	return s
 }
 
@@ -133,6 +134,7 @@ func TestRandomBlocks(t *testing.T) {
 		if !b.admit(s) {
 			continue
 		}
+		b.extend(s, graph.Blocks(s.most))
 		for k := range s.cached / n {
 			if !slices.Equal(holds[s.table[k]], tokens[:(k+1)*n]) {
 				t.Fatalf("block %d of a sequence holds other tokens", k)
@@ -174,5 +176,68 @@ func TestBlocksHalfComputed(t *testing.T) {
 	b.register(s)
 	if got := len(b.shared(0, 0, s.tokens)); got != 1 {
 		t.Errorf("%d blocks can be shared where one is computed", got)
+	}
+}
+
+// TestBlocksArePromised: a sequence takes its blocks as it needs them, those that were promised are nobody else's, and all are
+// there in the end, whoever keeps which.
+func TestBlocksArePromised(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(8)
+	held := admitted(t, b, text(2*n, 1), 2*n)
+	held.computed(b)
+	b.release(held)
+	s := &sequence{tokens: text(n, 2), most: 7 * n}
+	if !b.admit(s) || len(s.table) != 0 || s.table == nil || b.free() != 1 {
+		t.Fatalf("a sequence has blocks %v at first, and %d are free", s.table, b.free())
+	}
+	if other := (&sequence{tokens: text(n, 3), most: 2 * n}); b.admit(other) {
+		t.Error("two blocks were found where one is free")
+	}
+	known := b.known(0, 0, held.tokens)
+	if got := b.unpromised(known); len(known) != 2 || got != 1 {
+		t.Errorf("%d of %d blocks that nobody uses can be kept, where one is free", got, len(known))
+	}
+	b.use(known[0])
+	if _, ok := b.take(); ok {
+		t.Error("a block was taken that was promised")
+	}
+	for k := 1; k <= 7; k++ {
+		if b.extend(s, k); len(s.table) != k || slices.Contains(s.table, known[0]) {
+			t.Fatalf("a sequence has blocks %v where it needs %d, and block %d is another's", s.table, k, known[0])
+		}
+	}
+	b.extend(s, 9)
+	if b.release(s); b.free() != 7 || b.owed != 0 || len(s.table) != 0 {
+		t.Errorf("%d blocks are free in the end, %d owed", b.free(), b.owed)
+	}
+}
+
+// TestBlocksWithin: blocks that there is memory for are taken first, also where others may begin with them, and then as few
+// others as can be; what has no memory is not found.
+func TestBlocksWithin(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(12)
+	b.within(4)
+	one := admitted(t, b, text(3*n, 1), 3*n)
+	one.computed(b)
+	b.release(one)
+	two := admitted(t, b, text(4*n, 2), 4*n)
+	if top := b.highest(); top != 4 || len(b.known(0, 0, one.tokens)) > 0 {
+		t.Errorf("four blocks lie up to %d", top)
+	}
+	three := admitted(t, b, text(2*n, 3), 2*n)
+	if !slices.Equal(three.table, []int{4, 5}) || b.highest() != 6 {
+		t.Errorf("two more are %v", three.table)
+	}
+	b.within(6)
+	three.computed(b)
+	b.release(two)
+	b.release(three)
+	if len(b.known(0, 0, three.tokens)) != 2 {
+		t.Error("blocks that have memory are not known")
+	}
+	if b.within(5); len(b.known(0, 0, three.tokens)) != 1 || b.highest() != 0 {
+		t.Errorf("%d blocks are known of which one has memory", len(b.known(0, 0, three.tokens)))
 	}
 }

@@ -68,8 +68,8 @@ type Options struct {
 	// Pictures is how many pictures a request may have, of a model that sees some ([models.Model.Pictures]): what stands for
 	// them in texts is kept beside keys and values, of all sequences. 0 is 1.
 	Pictures int
-	// Grow has, on the CPU in the mode auto, the memory of keys and values grow with the texts: until they need it, more
-	// weights stay. It is there for all texts that are admitted, since weights give way.
+	// Grow has, on the CPU in the mode auto, the memory of keys and values grow and shrink with the texts: while they need
+	// less of it, more weights stay. It is there for all texts that are admitted, since weights give way.
 	Grow bool
 }
 
@@ -154,8 +154,8 @@ type Stats struct {
 	// Declined counts the passes that could have had guesses and had none, since they were expected to take longer than the
 	// guesses were worth.
 	Declined int64
-	// Grown counts how often the memory of keys and values became larger.
-	Grown int64
+	// Grown counts how often the memory of keys and values became larger, Shrunk how often weights got some of it back.
+	Grown, Shrunk int64
 	// Running and Waiting are how many requests are being written and how many wait for blocks.
 	Running, Waiting int
 }

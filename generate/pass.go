@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -187,6 +188,15 @@ func (p *part) token(i int) int {
 	return p.guesses[i-p.rows]
 }
 
+// longest is how many tokens follow in the longest guess.
+func (p *part) longest() int {
+	n := len(p.guesses)
+	for k := range p.branches {
+		n = max(n, len(p.branches[k].guesses))
+	}
+	return n
+}
+
 // chooses reports whether tokens follow from the part: those of the last of its rows, and of all guesses.
 func (p *part) chooses() bool { return p.s.cached+p.rows == len(p.s.tokens) }
 
@@ -199,7 +209,7 @@ func (e *Engine) step(ctx context.Context) error {
 	if err := e.compose(ctx, p, len(e.running)); err != nil || p.rows == 0 { // all wait for their sources
 		return err
 	}
-	if err := e.grow(ctx, p); err != nil {
+	if err := e.grow(ctx); err != nil {
 		e.abandon(p.parts)
 		return err
 	}
@@ -254,8 +264,10 @@ func (e *Engine) compose(ctx context.Context, p *pass, most int) error {
 	} else {
 		e.allot(p.parts)
 	}
-	if w := e.blocks.windows; w != nil {
-		for _, part := range p.parts {
+	for k := range p.parts {
+		part := &p.parts[k]
+		e.blocks.extend(part.s, graph.Blocks(part.s.cached+part.rows+part.longest()))
+		if w := e.blocks.windows; w != nil {
 			w.slide(part.s, part.rows+len(part.guesses))
 		}
 	}

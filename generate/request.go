@@ -116,9 +116,10 @@ type sequence struct {
 	most int
 	// flying says that it is in a pass that is under way elsewhere.
 	flying bool
-	// table are the blocks of the sequence; registered is how many of them others may share.
-	table      []int
-	registered int
+	// table are the blocks of the sequence, and owed is how many more it was promised; registered is how many of them
+	// others may share.
+	table            []int
+	owed, registered int
 	// after is the serial number of the last block that is registered, or of what comes before the first.
 	after uint64
 	// window are the blocks of the sequence from windowFrom on in the caches of windows, and promised is how many it has

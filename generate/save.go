@@ -107,6 +107,7 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) 
 	defer e.oneState()()
 	if err := e.whenRoom(ctx, func() (bool, error) {
 		table := e.blocks.known(0, adapter, r.Prompt)
+		table = table[:e.blocks.unpromised(table)]
 		table = table[:e.blocks.cut(table)]
 		if w := e.blocks.windows; w != nil {
 			if !w.promise(s, len(table)-windowBegins(len(table)*graph.BlockRows, w.size)) {
@@ -259,6 +260,7 @@ func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) (bool, erro
 		w.extend(s, blocks)
 	}
 	s.table = e.blocks.known(0, s.adapter, s.tokens)
+	s.table = s.table[:e.blocks.unpromised(s.table)]
 	s.registered = len(s.table)
 	e.pin(s)
 	for len(s.table) < blocks {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/runtime"
 )
 
@@ -147,6 +148,9 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 		p.guesses = p.guesses[:min(len(p.guesses), p.could)]
 	}
 	if e.draft != nil && best > 0 {
+		for i := range parts { // it sees what it guesses in the same blocks
+			e.blocks.extend(parts[i].s, graph.Blocks(len(parts[i].s.tokens)+parts[i].could))
+		}
 		if err := e.draft.guess(ctx, parts); err != nil {
 			return err
 		}

@@ -37,6 +37,7 @@ func (w *stateWalk) begins() {
 	if !w.e.blocks.admit(s) {
 		w.Fatal("no room for a sequence")
 	}
+	w.e.blocks.extend(s, graph.Blocks(s.most))
 	switch {
 	case s.state == noState && s.cached > 0:
 		w.Fatalf("%d tokens are cached without a state", s.cached)

@@ -36,6 +36,7 @@ func (w *windowWalk) begins() {
 		}
 		return
 	}
+	w.e.blocks.extend(s, graph.Blocks(s.most))
 	if s.cached > 0 {
 		w.begun++
 	}

@@ -12,27 +12,40 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/tensor"
 )
 
 // Caches that wait in a file: the op that has them finds them in a slot. Before it runs, the blocks come there that its rows
-// name, and after it what it has written goes back. While an op runs the blocks of the next one come into the other
-// slot. All of it goes in one order, so that a slot is filled after it was emptied, and blocks are read after they were
-// written.
+// name, and after it what it has written goes back. Where a slot has room for fewer blocks than the rows name, the op runs for
+// some of its rows at a time, as many as name no more: their bits do not depend on others. While it runs for some, the blocks
+// of the next ones, or of the next op's first, come into the other slot. All of it goes in one order, so that a slot is filled
+// after it was emptied, and blocks are read after they were written.
 
 // A movedOp is an op whose caches wait in a file.
 type movedOp struct {
-	// launch is the op's, whose regions of caches are those of its slot.
+	// launch is the op's, and part that for some rows, whose caches, and tables if a slot has not all blocks, are in a slot.
 	launch *device.Launch
-	// keys and values are its caches, at in which slot they lie.
+	part   device.Launch
+	// keys and values are its caches.
 	caches [2]movedCache
-	slot   int
-	// blocks is how many blocks each of the caches has, sees how many positions a row sees at most, 0 for all.
-	blocks         int
-	window, chunk  int
-	writes         bool
-	next           *movedOp
+	// blocks is how many blocks each of the caches has, room how many a slot has of them, sees how many positions a row sees at
+	// most, 0 for all.
+	blocks, room  int
+	window, chunk int
+	writes        bool
+	next          *movedOp
+	// parts are the rows of this pass, none before it is known which blocks they name.
+	parts []movedPart
+}
+
+// A movedPart is rows that an op runs for at once.
+type movedPart struct {
+	first, rows int
+	// blocks are those that the rows name, in order; block k lies at place k of a slot, or at its own where a slot has all.
+	blocks []int
+	// reads and written are the places that come, and that go back.
 	reads, written []placeRun
+	slot           int
 	coming         *blockTransfer
 }
 
@@ -42,14 +55,13 @@ var namesBlocks = [...]int{5, 6, 9}
 // A movedCache is where blocks of a cache lie.
 type movedCache struct {
 	name string
-	// of is the cache, slot its memory while the op runs, each the bytes of a place: of a row.
-	of   *cache
-	slot []byte
-	each int64
+	// of is the cache, offset where it lies in a slot, each the bytes of a place: of a row.
+	of           *cache
+	offset, each int64
 }
 
-// A placeRun is places of caches that follow each other.
-type placeRun struct{ first, places int }
+// A placeRun is places of caches that follow each other, at those of a slot from one on.
+type placeRun struct{ first, places, at int }
 
 // A blockTransfer is runs of places on their way. done is closed when they are there, or err says why not.
 type blockTransfer struct {
@@ -60,20 +72,22 @@ type blockTransfer struct {
 // away is what moves caches between a file and slots.
 type away struct {
 	slots device.Memory
+	// turns counts how often a slot was filled.
+	turns int
 	// last is the transfer behind which the next one goes, nil where none was since the pass began.
 	last *blockTransfer
 	// known are the values of this pass that name blocks and were read before.
 	known map[graph.ValueID]bool
 }
 
-// allocSlots takes the slots of caches that wait in a file.
+// allocSlots takes the slots of caches that wait in a file. What lies in them is of no pass any more.
 func (g *Pager) allocSlots(p *plan.Plan) error {
 	want := int64(p.CacheSlots) * p.CacheSlotBytes
-	if bytesOf(g.away.slots) >= want {
+	if bytesOf(g.away.slots) == want {
 		return nil
 	}
 	g.cacheChanges++
-	if err := free(&g.away.slots); err != nil {
+	if err := free(&g.away.slots); err != nil || want == 0 {
 		return err
 	}
 	m, err := g.allocCache(want)
@@ -97,7 +111,7 @@ func (g *Pager) takeAway(want *plan.Cache, value *graph.Value) error {
 	}
 	at := int64(0)
 	if all.file == nil {
-		file, err := storage.NewScratch(g.opts.SwapFolder, size)
+		file, err := g.opts.newScratch(g.opts.SwapFolder, size)
 		if err != nil {
 			return err
 		}
@@ -117,8 +131,7 @@ func (g *Pager) moved(p *program) error {
 	if p.plan.CacheSlots == 0 {
 		return nil
 	}
-	host, err := g.hostVisible()
-	if err != nil {
+	if _, err := g.hostVisible(); err != nil {
 		return err
 	}
 	away := make(map[graph.ValueID]*plan.Cache)
@@ -128,27 +141,32 @@ func (g *Pager) moved(p *program) error {
 		}
 	}
 	var last *movedOp
-	gr, slot := p.plan.Lowered.Graph, 0
+	gr := p.plan.Lowered.Graph
 	for i := range gr.Ops {
 		op := &gr.Ops[i]
 		if op.Kind != "attend" || away[op.In[3].Value] == nil {
 			continue
 		}
 		x := &movedOp{
-			launch: &p.ops[i].launch, slot: slot, writes: op.In[1].Value != graph.NoValue,
+			launch: &p.ops[i].launch, writes: op.In[1].Value != graph.NoValue,
 			blocks: gr.Values[op.In[3].Value].Shape[0] / graph.BlockRows, window: op.Attrs.Int("window"), chunk: op.Attrs.Int("chunk"),
+		}
+		x.room = x.blocks
+		if n := p.plan.CacheSlotBlocks; n > 0 {
+			x.room = min(n, x.blocks)
 		}
 		for k := range x.caches {
 			c := away[op.In[3+k].Value]
-			region := device.Region{Memory: g.away.slots, Offset: int64(slot)*p.plan.CacheSlotBytes + c.Offset, Bytes: gr.Values[c.Value].Bytes()}
-			x.launch.In[3+k].Region = region
-			x.caches[k] = movedCache{name: c.Name, of: g.opts.Caches.of[c.Name], slot: host.HostBytes(region), each: region.Bytes / int64(max(x.blocks*graph.BlockRows, 1))}
+			each := gr.Values[c.Value].Bytes() / int64(max(x.blocks*graph.BlockRows, 1))
+			x.caches[k] = movedCache{name: c.Name, of: g.opts.Caches.of[c.Name], offset: c.Offset, each: each}
 		}
+		x.part = *x.launch
+		x.part.In, x.part.Out = slices.Clone(x.launch.In), slices.Clone(x.launch.Out)
 		p.ops[i].moved = x
 		if last != nil {
 			last.next = x
 		}
-		last, slot = x, (slot+1)%p.plan.CacheSlots
+		last = x
 	}
 	return nil
 }
@@ -159,31 +177,144 @@ func (g *Pager) runMoved(ctx context.Context, p *prepared) error {
 	if err := g.stream.Sync(ctx); err != nil { // what names the blocks is there
 		return err
 	}
-	if x.coming == nil {
-		if err := g.come(x); err != nil {
+	if err := g.name(x); err != nil {
+		return opError(&p.launch.Op, err)
+	}
+	for i := range x.parts {
+		part := &x.parts[i]
+		if part.coming == nil {
+			if err := g.come(x, part); err != nil {
+				return opError(&p.launch.Op, err)
+			}
+		}
+		if err := g.awaitTransfer(ctx, part.coming); err != nil {
 			return opError(&p.launch.Op, err)
 		}
-	}
-	if err := g.awaitTransfer(ctx, x.coming); err != nil {
-		return opError(&p.launch.Op, err)
-	}
-	x.coming = nil
-	if next := x.next; next != nil && next.coming == nil && g.knows(next) && !x.feeds(next) {
-		if err := g.come(next); err != nil {
-			return opError(&next.launch.Op, err)
+		part.coming = nil
+		if err := g.comeNext(x, i); err != nil {
+			return err
+		}
+		g.lay(x, part)
+		err := g.stream.Run(ctx, x.part)
+		if err == nil {
+			err = g.stream.Sync(ctx)
+		}
+		if err != nil {
+			return opError(&p.launch.Op, err)
+		}
+		if x.writes {
+			g.moveBlocks(x, part, part.written, scratch.Write, &g.stats.CacheOutBytes)
 		}
 	}
-	err := g.stream.Run(ctx, p.launch)
-	if err == nil {
-		err = g.stream.Sync(ctx)
+	x.parts = x.parts[:0]
+	return nil
+}
+
+// comeNext has the blocks come of the part behind part i of an op, or of the next op's first, unless those are not known yet, or
+// are written by then.
+func (g *Pager) comeNext(x *movedOp, i int) error {
+	to, part := x, (*movedPart)(nil)
+	if i+1 < len(x.parts) {
+		if part = &x.parts[i+1]; x.writes && overlap(x.parts[i].written, part.reads) {
+			return nil
+		}
+	} else {
+		if to = x.next; to == nil || len(to.parts) > 0 || !g.knows(to) || x.feeds(to) {
+			return nil
+		}
+		if err := g.name(to); err != nil {
+			return opError(&to.launch.Op, err)
+		}
+		part = &to.parts[0]
 	}
-	if err != nil {
-		return opError(&p.launch.Op, err)
-	}
-	if x.writes {
-		g.moveBlocks(x, x.written, (*storage.Scratch).Write, &g.stats.CacheOutBytes)
+	if err := g.come(to, part); err != nil {
+		return opError(&to.launch.Op, err)
 	}
 	return nil
+}
+
+// overlap reports whether runs have a block in common.
+func overlap(a, b []placeRun) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if x.first/graph.BlockRows < (y.first+y.places+graph.BlockRows-1)/graph.BlockRows &&
+				y.first/graph.BlockRows < (x.first+x.places+graph.BlockRows-1)/graph.BlockRows {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lay makes an op's launch that for a part, whose blocks are in its slot.
+func (g *Pager) lay(x *movedOp, part *movedPart) {
+	p, l := g.current.plan, &x.part
+	slot := int64(part.slot) * p.CacheSlotBytes
+	for k := range x.caches {
+		a := x.launch.In[3+k]
+		a.Region = device.Region{Memory: g.away.slots, Offset: slot + x.caches[k].offset, Bytes: int64(x.room*graph.BlockRows) * x.caches[k].each}
+		a.Operand.Layout.Shape = slices.Clone(a.Operand.Layout.Shape)
+		a.Operand.Layout.Shape[0] = x.room * graph.BlockRows
+		a.Spec.Shape = a.Operand.Layout.Shape
+		l.In[3+k] = a
+	}
+	for _, k := range [...]int{0, 1, 2, 5, 6, 9} {
+		if k < len(l.In) && l.In[k].Operand.Value != graph.NoValue {
+			l.In[k] = partOf(x.launch.In[k], part)
+		}
+	}
+	l.Out[0] = partOf(x.launch.Out[0], part)
+	if x.room == x.blocks {
+		return
+	}
+	at := slot + p.CacheSlotBytes - p.CacheTableBytes
+	for _, k := range [...]int{6, 9} {
+		if k >= len(l.In) || l.In[k].Operand.Value == graph.NoValue {
+			continue
+		}
+		a := &l.In[k]
+		bytes := 8 * int64(part.rows) * int64(a.Spec.Shape[1])
+		a.Operand.Layout = tensor.Contiguous(part.rows, a.Spec.Shape[1])
+		a.Region = device.Region{Memory: g.away.slots, Offset: at, Bytes: bytes}
+		at += plan.AlignUp(8*int64(x.launch.In[k].Spec.Shape[0])*int64(a.Spec.Shape[1]), p.Target.AlignBytes)
+		g.number(x, part, k, a.Region)
+	}
+}
+
+// partOf is what an argument has of a part's rows.
+func partOf(a device.Argument, part *movedPart) device.Argument {
+	l := &a.Operand.Layout
+	l.Shape = slices.Clone(l.Shape)
+	l.Offset, l.Shape[0] = l.Offset+part.first*l.Strides[0], part.rows
+	a.Spec.Shape = l.Shape
+	return a
+}
+
+// number writes what operand k has for a part's rows with the numbers that blocks have in the slot. What a row does not name it
+// has as it was, or is nothing: the op looks at none of it, or says that it is wrong.
+func (g *Pager) number(x *movedOp, part *movedPart, k int, to device.Region) {
+	host, err := g.hostVisible()
+	if err != nil {
+		panic("BUG: caches wait in a file beside memory that the host does not see")
+	}
+	from, l := host.HostBytes(x.launch.In[k].Region), &x.launch.In[k].Operand.Layout
+	into := host.HostBytes(to)
+	for r := range part.rows {
+		for b := range l.Shape[1] {
+			n := elementOf(from, l.Offset+(part.first+r)*l.Strides[0]+b*l.Strides[1])
+			if at, is := slices.BinarySearch(part.blocks, n); is {
+				n = at
+			} else if n >= 0 && n < x.blocks {
+				n = 0
+			}
+			binary.NativeEndian.PutUint64(into[8*(r*l.Shape[1]+b):], uint64(int64(n)))
+		}
+	}
+}
+
+// elementOf is a number of 64 bits.
+func elementOf(bytes []byte, element int) int {
+	return int(int64(binary.NativeEndian.Uint64(bytes[8*element:])))
 }
 
 // knows reports whether what names an op's blocks is there: an op before it has had the same.
@@ -203,79 +334,134 @@ func (x *movedOp) also() *device.Argument {
 // feeds reports whether an op writes what another one reads.
 func (x *movedOp) feeds(next *movedOp) bool { return x.writes && x.caches[0].of == next.caches[0].of }
 
-// come has the blocks of an op come into its slot.
-func (g *Pager) come(x *movedOp) error {
-	if err := g.name(x); err != nil {
-		return err
-	}
-	x.coming = g.moveBlocks(x, x.reads, (*storage.Scratch).Read, &g.stats.CacheInBytes)
+// come has the blocks of a part come into a slot.
+func (g *Pager) come(x *movedOp, part *movedPart) error {
+	part.slot = g.away.turns % g.current.plan.CacheSlots
+	g.away.turns++
+	part.coming = g.moveBlocks(x, part, part.reads, scratch.Read, &g.stats.CacheInBytes)
 	return nil
 }
 
-// name finds the blocks that an op's rows name: those that they see, and those that they write to.
+// name finds the blocks that an op's rows name, those that they see and those that they write to, and makes parts of the rows
+// that name no more than there is room for. It does so once a pass.
 func (g *Pager) name(x *movedOp) error {
+	if len(x.parts) > 0 {
+		return nil
+	}
 	host, err := g.hostVisible()
 	if err != nil {
 		return err
 	}
-	at, table := &x.launch.In[5], &x.launch.In[6]
+	at, table, also := &x.launch.In[5], &x.launch.In[6], x.also()
 	positions, tables := host.HostBytes(at.Region), host.HostBytes(table.Region)
-	number := func(bytes []byte, element int) int { return int(int64(binary.NativeEndian.Uint64(bytes[8*element:]))) }
+	var others []byte
+	if also != nil {
+		others = host.HostBytes(also.Region)
+	}
+	rows, l := at.Operand.Layout.Shape[0], &table.Operand.Layout
 	seen, written := make([]bool, x.blocks), make([]bool, x.blocks*graph.BlockRows)
-	width := table.Operand.Layout.Shape[1]
-	for r := range at.Operand.Layout.Shape[0] {
-		p := number(positions, at.Operand.Layout.Offset+r*at.Operand.Layout.Strides[0])
-		if p < 0 || p >= width*graph.BlockRows { // the latter is the op's error
-			continue
-		}
-		first := 0
-		if x.window > 0 {
-			first = max(0, p-x.window+1)
-		}
-		if x.chunk > 0 {
-			first = max(first, p/x.chunk*x.chunk)
-		}
-		for b := first / graph.BlockRows; b <= p/graph.BlockRows; b++ {
-			l := &table.Operand.Layout
-			k := number(tables, l.Offset+r*l.Strides[0]+b*l.Strides[1])
-			if k < 0 || k >= x.blocks {
-				continue // as is this
+	first, held := 0, 0
+	var named, places []int // by a row
+	for r := range rows {
+		named, places = named[:0], places[:0]
+		p := elementOf(positions, at.Operand.Layout.Offset+r*at.Operand.Layout.Strides[0])
+		if p >= 0 && p < l.Shape[1]*graph.BlockRows { // else it is no token, or the op's error
+			for b := x.first(p) / graph.BlockRows; b <= p/graph.BlockRows; b++ {
+				k := elementOf(tables, l.Offset+r*l.Strides[0]+b*l.Strides[1])
+				if k < 0 || k >= x.blocks {
+					continue // as is this
+				}
+				if named = append(named, k); b == p/graph.BlockRows {
+					places = append(places, k*graph.BlockRows+p%graph.BlockRows)
+				}
 			}
-			seen[k] = true
-			if b == p/graph.BlockRows {
-				written[k*graph.BlockRows+p%graph.BlockRows] = true
-			}
-		}
-		if also := x.also(); also != nil { // further blocks that the row is written to
-			blocks, l := host.HostBytes(also.Region), &also.Operand.Layout
-			for b := range l.Shape[1] {
-				if k := number(blocks, l.Offset+r*l.Strides[0]+b*l.Strides[1]); k >= 0 && k < x.blocks {
-					written[k*graph.BlockRows+p%graph.BlockRows] = true
+			for b := 0; also != nil && b < also.Operand.Layout.Shape[1]; b++ { // further blocks that the row is written to
+				l := &also.Operand.Layout
+				if k := elementOf(others, l.Offset+r*l.Strides[0]+b*l.Strides[1]); k >= 0 && k < x.blocks {
+					named, places = append(named, k), append(places, k*graph.BlockRows+p%graph.BlockRows)
 				}
 			}
 		}
+		if x.more(seen, named)+held > x.room && r > first {
+			x.add(first, r, seen, written)
+			first, held = r, 0
+		}
+		held += x.more(seen, named)
+		for _, k := range named {
+			seen[k] = true
+		}
+		for _, k := range places {
+			written[k] = true
+		}
 	}
-	x.reads, x.written = runsOf(x.reads[:0], seen, graph.BlockRows), runsOf(x.written[:0], written, 1)
+	x.add(first, rows, seen, written)
 	if g.away.known == nil {
 		g.away.known = make(map[graph.ValueID]bool)
 	}
-	g.away.known[at.Operand.Value], g.away.known[table.Operand.Value] = true, true
-	if also := x.also(); also != nil {
-		g.away.known[also.Operand.Value] = true
+	for _, k := range namesBlocks {
+		if k < len(x.launch.In) {
+			g.away.known[x.launch.In[k].Operand.Value] = true
+		}
 	}
 	return nil
 }
 
-// runsOf appends the runs of what is set, each of so many places.
-func runsOf(list []placeRun, set []bool, places int) []placeRun {
+// first is the first position that one sees.
+func (x *movedOp) first(position int) int {
+	first := 0
+	if x.window > 0 {
+		first = max(0, position-x.window+1)
+	}
+	if x.chunk > 0 {
+		first = max(first, position/x.chunk*x.chunk)
+	}
+	return first
+}
+
+// more is how many of some blocks are not among those that are seen.
+func (x *movedOp) more(seen []bool, named []int) int {
+	n := 0
+	for i, k := range named {
+		if !seen[k] && !slices.Contains(named[:i], k) {
+			n++
+		}
+	}
+	return n
+}
+
+// add adds a part of rows, and forgets what they name.
+func (x *movedOp) add(first, end int, seen, written []bool) {
+	part := movedPart{first: first, rows: end - first}
+	for k, is := range seen {
+		if is {
+			part.blocks = append(part.blocks, k)
+		}
+	}
+	place := func(p int) int { // in a slot
+		if x.room == x.blocks {
+			return p
+		}
+		k, _ := slices.BinarySearch(part.blocks, p/graph.BlockRows)
+		return k*graph.BlockRows + p%graph.BlockRows
+	}
+	part.reads, part.written = runsOf(seen, graph.BlockRows, place), runsOf(written, 1, place)
+	x.parts = append(x.parts, part)
+	clear(seen)
+	clear(written)
+}
+
+// runsOf returns the runs of what is set, each of so many places, which place finds in a slot.
+func runsOf(set []bool, places int, place func(int) int) []placeRun {
+	var list []placeRun
 	for i, is := range set {
 		if !is {
 			continue
 		}
-		if n := len(list); n > 0 && list[n-1].first+list[n-1].places == i*places {
+		at := place(i * places)
+		if n := len(list); n > 0 && list[n-1].first+list[n-1].places == i*places && list[n-1].at+list[n-1].places == at {
 			list[n-1].places += places
 		} else {
-			list = append(list, placeRun{i * places, places})
+			list = append(list, placeRun{i * places, places, at})
 		}
 	}
 	return list
@@ -285,20 +471,27 @@ func runsOf(list []placeRun, set []bool, places int) []placeRun {
 const transferBytes = 1 << 20
 
 // moveBlocks moves runs of places of an op's caches behind what was to be moved before, and counts them.
-func (g *Pager) moveBlocks(x *movedOp, runs []placeRun, move func(*storage.Scratch, []byte, int64) error, count *int64) *blockTransfer {
+func (g *Pager) moveBlocks(x *movedOp, part *movedPart, runs []placeRun, move func(scratch, []byte, int64) error, count *int64) *blockTransfer {
 	type piece struct {
 		of    *movedCache
 		bytes []byte
 		at    int64
 	}
+	host, err := g.hostVisible()
+	if err != nil {
+		panic("BUG: caches wait in a file beside memory that the host does not see")
+	}
 	var pieces []piece
 	for k := range x.caches {
 		c := &x.caches[k]
+		slot := host.HostBytes(device.Region{
+			Memory: g.away.slots, Offset: int64(part.slot)*g.current.plan.CacheSlotBytes + c.offset, Bytes: int64(x.room*graph.BlockRows) * c.each,
+		})
 		for _, run := range runs {
-			low, high := int64(run.first)*c.each, int64(run.first+run.places)*c.each
-			*count += high - low
-			for ; low < high; low += transferBytes {
-				pieces = append(pieces, piece{c, c.slot[low:min(low+transferBytes, high)], c.of.at + low})
+			bytes, from, at := int64(run.places)*c.each, int64(run.at)*c.each, c.of.at+int64(run.first)*c.each
+			*count += bytes
+			for low := int64(0); low < bytes; low += transferBytes {
+				pieces = append(pieces, piece{c, slot[from+low : from+min(low+transferBytes, bytes)], at + low})
 			}
 		}
 	}
@@ -370,7 +563,7 @@ func (g *Pager) settleAway() error {
 func (p *program) forgetComing() {
 	for i := range p.ops {
 		if x := p.ops[i].moved; x != nil {
-			x.coming = nil
+			x.parts = x.parts[:0]
 		}
 	}
 }

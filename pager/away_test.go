@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/optimem/optimem/graph"
@@ -200,5 +201,67 @@ func TestCachesAwayFail(t *testing.T) {
 	from = [2]int{}
 	if err := pass(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCachesAwayInParts: with slots for fewer blocks than rows name an op runs for some of its rows at a time, and gives the same
+// bits: memory is that of two slots, whatever the number of texts.
+func TestCachesAwayInParts(t *testing.T) {
+	host := newCPU(t)
+	const each = 2 * 4 * graph.BlockRows * awayHeads * awaySize // of a block of keys and of values
+	for _, layers := range []int{2, 3, 5} {
+		for _, room := range []int{awayWidth, awayWidth + 1, awayBlocks - 1, awayBlocks} {
+			g := attention(t, layers)
+			l, err := host.Lower(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := search.Options{Mode: plan.Page, Target: plan.CPU}
+			in := mustPlan(t, l, o)
+			o.CachesAway, o.SlotBlocks = true, room
+			out := mustPlan(t, l, o)
+			blocks, tables := room, int64(8*awayRows*awayWidth)
+			if room == awayBlocks {
+				blocks, tables = 0, 0
+			}
+			if out.CacheSlotBlocks != blocks || out.CacheTableBytes != tables || out.CacheBytes != 2*(int64(room)*each+tables) {
+				t.Fatalf("room for %d blocks: %d bytes of caches, with %d blocks and tables of %d", room, out.CacheBytes, out.CacheSlotBlocks, out.CacheTableBytes)
+			}
+			stay, away := newPager(t, host, Options{}), newPager(t, host, Options{SwapFolder: t.TempDir()})
+			r := rand.New(rand.NewPCG(uint64(layers), uint64(room)))
+			tables2, from := [2][]int{{3, 0, 7, 8}, {10, 11, 1, 5}}, [2]int{}
+			for k := range 50 {
+				x := textPass(g, r, tables2, &from)
+				y := &textIO{in: x.in, out: make([]byte, len(x.out))}
+				if err := errors.Join(stay.Pass(t.Context(), in, x), away.Pass(t.Context(), out, y)); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(x.out, y.out) {
+					t.Fatalf("%d layers, room for %d blocks, pass %d: other bits", layers, room, k)
+				}
+				if held := away.Held(); held.CacheBytes != out.CacheBytes || held.Total() > out.PeakBytes() {
+					t.Fatalf("%d bytes of caches are held, %d planned", held.CacheBytes, out.CacheBytes)
+				}
+			}
+			for k := range layers - 1 {
+				for _, of := range []string{"keys", "values"} {
+					name := fmt.Sprintf("%d.%s", k, of)
+					want, got := make([]byte, awayBlocks*each/2), make([]byte, awayBlocks*each/2)
+					if err := errors.Join(stay.ReadCache(t.Context(), name, want, 0), away.ReadCache(t.Context(), name, got, 0)); err != nil || !bytes.Equal(want, got) {
+						t.Errorf("%s: other bytes, %v", name, err)
+					}
+				}
+			}
+			bad := textPass(g, r, tables2, &from) // a block that is none
+			bad.in[g.Inputs[2]] = slices.Clone(bad.in[g.Inputs[2]])
+			for i := range awayRows {
+				binary.NativeEndian.PutUint64(bad.in[g.Inputs[1]][8*i:], 0)
+				binary.NativeEndian.PutUint64(bad.in[g.Inputs[2]][8*i*awayWidth:], awayBlocks)
+			}
+			var index *graph.IndexError
+			if err := away.Pass(t.Context(), out, bad); !errors.As(err, &index) || index.Index != awayBlocks {
+				t.Errorf("a block that there is not: %v", err)
+			}
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/storage"
 )
 
 // Caches are the memory that outlives passes, by name: what ops write in place, and read in passes to come, whichever plan
@@ -19,7 +18,7 @@ import (
 type Caches struct {
 	of map[string]*cache
 	// file is that in which some wait, nil where none do.
-	file *storage.Scratch
+	file scratch
 }
 
 // NewCaches returns the caches of programs that have none yet.
@@ -34,7 +33,7 @@ type cache struct {
 	value graph.Value
 	size  int64
 	// file is where it waits, from at on, nil for one that is in memory.
-	file *storage.Scratch
+	file scratch
 	at   int64
 }
 
@@ -115,6 +114,31 @@ func (g *Pager) growCache(x *cache, bytes int64) error {
 		return &device.OutOfMemoryError{Device: g.dev.Name(), WantBytes: bytes - x.memory.Bytes()}
 	}
 	g.cacheChanges++
+	return nil
+}
+
+// ShrinkCaches takes from those caches that have so many blocks in all the memory of what lies behind the first ones of them, as
+// many as now says, where it can become smaller where it is. It is called between passes. What lies in these stays; the others
+// begin as zeros, when a plan wants them again.
+func (g *Pager) ShrinkCaches(blocks, now int) error {
+	rooms, ok := g.dev.(device.RoomAllocator)
+	if !ok {
+		return errors.New("memory of caches cannot become smaller")
+	}
+	g.quiesce()
+	for name, x := range g.opts.Caches.of {
+		if x.owner != g || x.file != nil || len(x.value.Shape) == 0 || x.value.Shape[0] != blocks*graph.BlockRows {
+			continue
+		}
+		bytes := plan.AlignUp(x.size/int64(blocks)*int64(now), plan.CPU.AlignBytes)
+		if bytes >= x.memory.Bytes() {
+			continue
+		}
+		g.cacheChanges++
+		if !rooms.Resize(x.memory, bytes) {
+			return located(errors.New("its memory cannot become smaller"), name, "cache")
+		}
+	}
 	return nil
 }
 

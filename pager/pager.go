@@ -63,6 +63,8 @@ type Options struct {
 	// pieceBytes, queuesPay and copiers are those of fetch.Options.
 	pieceBytes, queuesPay int64
 	copiers               int
+	// newScratch makes the files; nil is storage.NewScratch.
+	newScratch func(folder string, bytes int64) (scratch, error)
 }
 
 // A Meter notes how fast disks are read.
@@ -204,7 +206,7 @@ type Pager struct {
 	transferMemory device.HostMemory
 	transfers      transfers
 	// file is that in which they wait where the device's memory is the host's.
-	file *storage.Scratch
+	file scratch
 	// rowsMemory is that through which rows of embeddings pass, rows reads them.
 	rowsMemory device.HostMemory
 	rows       rowReaders
@@ -320,6 +322,9 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.Clock == nil {
 		begin := time.Now()
 		opts.Clock = func() time.Duration { return time.Since(begin) }
+	}
+	if opts.newScratch == nil {
+		opts.newScratch = newScratch
 	}
 	if opts.States == nil {
 		opts.States = NewStates()

@@ -9,6 +9,23 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
+// A scratch is where bytes wait until they are read back: a [storage.Scratch].
+type scratch interface {
+	Read(p []byte, off int64) error
+	Write(p []byte, off int64) error
+	Grow(bytes int64) error
+	Bytes() int64
+	Close() error
+}
+
+func newScratch(folder string, bytes int64) (scratch, error) {
+	s, err := storage.NewScratch(folder, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 // swapOut copies an activation to where it waits: to host memory, in the order of the stream, or from a device whose
 // memory is the host's to a file.
 func (g *Pager) swapOut(ctx context.Context, s plan.Swap, instance int) error {
@@ -17,7 +34,7 @@ func (g *Pager) swapOut(ctx context.Context, s plan.Swap, instance int) error {
 	if !g.current.plan.Target.Direct {
 		return g.stream.CopyOut(g.waiting(s, instance), from)
 	}
-	return g.swapFile(ctx, s, instance, (*storage.Scratch).Write)
+	return g.swapFile(ctx, s, instance, scratch.Write)
 }
 
 // swapIn copies it back.
@@ -27,12 +44,12 @@ func (g *Pager) swapIn(ctx context.Context, s plan.Swap, instance int) error {
 	if !g.current.plan.Target.Direct {
 		return g.stream.CopyIn(to, g.waiting(s, instance))
 	}
-	return g.swapFile(ctx, s, instance, (*storage.Scratch).Read)
+	return g.swapFile(ctx, s, instance, scratch.Read)
 }
 
 // swapFile writes or reads an activation, once the device is done with its memory.
 func (g *Pager) swapFile(
-	ctx context.Context, s plan.Swap, instance int, copy func(*storage.Scratch, []byte, int64) error,
+	ctx context.Context, s plan.Swap, instance int, copy func(scratch, []byte, int64) error,
 ) error {
 	host, err := g.hostVisible()
 	if err != nil {
@@ -59,7 +76,7 @@ func (g *Pager) sizeFile(p *plan.Plan) (err error) {
 	err = g.dropFile()
 	if p.SwapBytes > 0 {
 		var made error
-		g.file, made = storage.NewScratch(g.opts.SwapFolder, p.SwapBytes)
+		g.file, made = g.opts.newScratch(g.opts.SwapFolder, p.SwapBytes)
 		err = errors.Join(err, made)
 	}
 	return err

@@ -131,9 +131,11 @@ type Plan struct {
 	Caches     []Cache
 	CacheBytes int64
 	// CacheSlots is how many slots of CacheSlotBytes each there are, within CacheBytes, in which caches that wait in a file
-	// lie while an op has them. CacheFileBytes is what they take of the file.
-	CacheSlots                     int
-	CacheSlotBytes, CacheFileBytes int64
+	// lie while an op has them: CacheSlotBlocks blocks of each, with which the op runs for some of its rows at a time, or all
+	// where that is 0. The last CacheTableBytes of a slot are tables of these rows. CacheFileBytes is what caches take of the
+	// file.
+	CacheSlots, CacheSlotBlocks                     int
+	CacheSlotBytes, CacheTableBytes, CacheFileBytes int64
 	// The device's other arenas: RingBytes for paged groups, ActivationBytes for inputs and results, WorkBytes for the
 	// scratch memory of an op.
 	ConstBytes, RingBytes, ActivationBytes, WorkBytes int64

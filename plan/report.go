@@ -41,7 +41,11 @@ func (p *Plan) cachesText() string {
 	case p.CacheSlots == 0:
 		return fmt.Sprintf("caches %d, ", p.CacheBytes)
 	}
-	return fmt.Sprintf("caches %d, %d slots of %d among them for %d in a file, ", p.CacheBytes, p.CacheSlots, p.CacheSlotBytes, p.CacheFileBytes)
+	some := ""
+	if p.CacheSlotBlocks > 0 {
+		some = fmt.Sprintf(" with %d blocks", p.CacheSlotBlocks)
+	}
+	return fmt.Sprintf("caches %d, %d slots of %d%s among them for %d in a file, ", p.CacheBytes, p.CacheSlots, p.CacheSlotBytes, some, p.CacheFileBytes)
 }
 
 // String writes the plan for people: a line for each group, then the sums.

@@ -16,9 +16,9 @@ func (s *Session) CachesGrow() bool {
 }
 
 // SizeCaches has those caches of attention that have so many blocks in all be given memory for the first ones of them, as many as
-// now says, from the next pass on: until more are needed, more weights can stay. What passes name must lie in these. Caches do
-// not become smaller; what they hold stays where it is, and of the weights those that go on staying are not read again. It
-// waits for a pass that runs.
+// now says, from the next pass on: until more are needed, more weights can stay. What passes name must lie in these. What caches
+// hold there stays where it is; with fewer blocks than before what lies behind them is gone at once. Of the weights those that go
+// on staying are not read again. It waits for a pass that runs.
 func (s *Session) SizeCaches(ctx context.Context, blocks, now int) error {
 	if now < 1 || now > blocks {
 		return fmt.Errorf("size caches: %d of %d blocks", now, blocks)
@@ -30,13 +30,20 @@ func (s *Session) SizeCaches(ctx context.Context, blocks, now int) error {
 		return err
 	}
 	defer s.release()
-	if s.cacheBlocks.Of == blocks && now < s.cacheBlocks.Now && !s.opts.PlanOnly {
-		return fmt.Errorf("size caches: %d blocks, and there are %d", now, s.cacheBlocks.Now)
+	to := search.CacheBlocks{Of: blocks, Now: now}
+	var ahead *foresight
+	if f := s.foreseen; f != nil && f.to == to && s.holds(f) {
+		ahead = f
 	}
-	s.cacheBlocks = search.CacheBlocks{Of: blocks, Now: now}
-	if s.within = s.ran; s.stays != nil {
-		s.within = s.stays
+	if before := s.cacheBlocks; before.Of == blocks && now < before.Now && !s.opts.PlanOnly {
+		if err := s.machine.ShrinkCaches(blocks, now); err != nil {
+			return fmt.Errorf("size caches: %w", err)
+		}
+		s.noteHeld()
 	}
+	s.within, s.cacheBlocks = s.giving(to), to
 	s.forget()
-	return nil
+	err := s.foretold(ctx, ahead)
+	s.dropForesight()
+	return err
 }

@@ -64,6 +64,14 @@ func (s *Session) kind(ctx context.Context, k PassKind) (*program, error) {
 	return s.program(ctx, g)
 }
 
+// mixedKind returns the program of a kind of the mix.
+func (s *Session) mixedKind(ctx context.Context, i int) (*program, error) {
+	if s.mixed != nil {
+		return s.mixed[i], nil
+	}
+	return s.kind(ctx, s.mix[i])
+}
+
 // anchor returns the plan whose weights stay, nil where nothing says which.
 func (s *Session) anchor(ctx context.Context, budgetBytes int64) (*plan.Plan, error) {
 	if len(s.mix) > 0 && !s.chosen {
@@ -118,8 +126,8 @@ type chooser struct {
 func (s *Session) chooseStays(ctx context.Context, budgetBytes int64) (*plan.Plan, error) {
 	c := &chooser{s: s, ctx: ctx, budget: budgetBytes}
 	own := make([]*plan.Plan, len(s.mix))
-	for i, k := range s.mix {
-		p, err := s.kind(ctx, k)
+	for i := range s.mix {
+		p, err := s.mixedKind(ctx, i)
 		if err != nil {
 			return nil, err
 		}

@@ -238,7 +238,10 @@ func cachedShare(g *graph.Graph) float64 {
 }
 
 func (s *Session) planOptions() search.Options {
-	read := s.meter.Rates() // of disks that nobody measured before
+	read := s.read // of disks that nobody measured before
+	if read == nil {
+		read = s.meter.Rates()
+	}
 	return search.Options{
 		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory, SwapBytes: s.opts.Swap,
 		CachesAway: s.opts.CachesAway, CacheBlocks: s.cacheBlocks,

@@ -84,7 +84,17 @@ func (s *Session) ready(ctx context.Context, p *program, instances int) (*plan.P
 	if instances == 1 && s.ran != nil && p.joint > 1 && s.ran == p.plans[p.joint] {
 		return s.ran, nil
 	}
+	s.notePlan(p, instances)
 	return s.plan(ctx, p, instances)
+}
+
+// notePlan counts a plan that a pass waits for, if there is none.
+func (s *Session) notePlan(p *program, instances int) {
+	if p.plans[instances] == nil {
+		s.mu.Lock()
+		s.metrics.PassPlans++
+		s.mu.Unlock()
+	}
 }
 
 // limits are what a session plans with; 0 is no limit.

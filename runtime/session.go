@@ -152,6 +152,11 @@ type Session struct {
 	cacheBlocks search.CacheBlocks
 	// within is the plan whose weights stayed before caches grew, nil where they did not.
 	within *plan.Plan
+	// foreseen is what is planned ahead, nil where nothing is. Of a session that plans for another one mixed are the programs of
+	// the mix, and read is how fast disks are read.
+	foreseen *foresight
+	mixed    []*program
+	read     map[storage.Disk]float64
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.
@@ -241,6 +246,7 @@ func (s *Session) planned(ctx context.Context, in Values) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.notePlan(p, 1)
 	if _, err = s.plan(ctx, p, 1); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
@@ -358,6 +364,7 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.dropForesight()
 	err := s.machine.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,8 +379,9 @@ type Metrics struct {
 	// Runs counts passes that ended without an error, Calls the calls of Run and RunInto that went through them, and
 	// Joined those among them that went through another call's pass.
 	Runs, Calls, Joined int64
-	// Replans counts how often the device refused memory and another plan was made.
-	Replans int64
+	// Replans counts how often the device refused memory and another plan was made, PassPlans how often a pass waited until
+	// there was a plan for it: the first of its shapes, or since plans are to be others.
+	Replans, PassPlans int64
 	// WeightBytes are the weights that stay, CacheBytes the caches, RingBytes the memory that paged weights pass through,
 	// ActivationBytes and WorkBytes those of inputs, results and scratch, all on several devices together; PeakBytes is the
 	// most that was held of everything on one.

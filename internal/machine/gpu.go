@@ -216,6 +216,7 @@ func (m *absentMachine) Rest(context.Context) error                       { retu
 func (m *absentMachine) Keep(context.Context, *plan.Plan) (bool, error)   { return true, nil }
 func (m *absentMachine) Trim() error                                      { return nil }
 func (m *absentMachine) DropCaches() error                                { return nil }
+func (m *absentMachine) ShrinkCaches(int, int) error                      { return nil }
 func (m *absentMachine) ReadCache(context.Context, string, []byte, int64) error {
 	return pager.ErrNoCache
 }

@@ -54,6 +54,8 @@ type Machine interface {
 	Keep(ctx context.Context, p *plan.Plan) (bool, error)
 	// DropCaches frees the caches, which begin as zeros again.
 	DropCaches() error
+	// ShrinkCaches takes the memory behind the first blocks of caches that have so many in all.
+	ShrinkCaches(blocks, now int) error
 	// ReadCache and WriteCache copy bytes of a cache, from one on, between passes.
 	ReadCache(ctx context.Context, name string, dst []byte, at int64) error
 	WriteCache(ctx context.Context, name string, src []byte, at int64) error

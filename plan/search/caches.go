@@ -38,25 +38,36 @@ func placeCaches(p *plan.Plan, o *Options) {
 		known[v.Name] = true
 	}
 	if away {
-		placeSlots(p, waits)
+		placeSlots(p, o, waits)
 	}
 }
 
 // placeSlots says where in a slot caches that wait in a file lie: behind each other in the order of the op's operands, values
-// behind keys wherever they are read.
-func placeSlots(p *plan.Plan, waits map[graph.ValueID]bool) {
-	g, align, ops := p.Lowered.Graph, p.Target.AlignBytes, 0
-	offset := make(map[graph.ValueID]int64) // of keys it is 0
+// behind keys wherever they are read, and at the end of the slot tables, where it has not all blocks.
+func placeSlots(p *plan.Plan, o *Options, waits map[graph.ValueID]bool) {
+	g, align := p.Lowered.Graph, p.Target.AlignBytes
+	var all []*graph.Op
 	for i := range g.Ops {
-		op := &g.Ops[i]
-		if op.Kind != attend || !waits[op.In[3].Value] {
-			continue
+		if op := &g.Ops[i]; op.Kind == attend && waits[op.In[3].Value] {
+			all = append(all, op)
 		}
-		keys, values := op.In[3].Value, op.In[4].Value
-		offset[keys], offset[values] = 0, plan.AlignUp(g.Values[keys].Bytes(), align)
-		p.CacheSlotBytes = max(p.CacheSlotBytes, offset[values]+plan.AlignUp(g.Values[values].Bytes(), align))
-		ops++
 	}
+	room := slotBlocks(g, o, all)
+	offset := make(map[graph.ValueID]int64) // of keys it is 0
+	for _, op := range all {
+		keys, values := op.In[3].Value, op.In[4].Value
+		part := func(id graph.ValueID) int64 {
+			v := &g.Values[id]
+			return plan.AlignUp(v.Bytes()/int64(max(blocksOf(v), 1))*int64(min(room, blocksOf(v))), align)
+		}
+		offset[keys], offset[values] = 0, part(keys)
+		p.CacheSlotBytes = max(p.CacheSlotBytes, offset[values]+part(values))
+		if room < blocksOf(&g.Values[keys]) {
+			p.CacheSlotBlocks = room
+			p.CacheTableBytes = max(p.CacheTableBytes, tableBytes(op, align))
+		}
+	}
+	p.CacheSlotBytes += p.CacheTableBytes
 	for i := range p.Caches {
 		if c := &p.Caches[i]; c.Away {
 			c.Offset = -1
@@ -65,8 +76,72 @@ func placeSlots(p *plan.Plan, waits map[graph.ValueID]bool) {
 			}
 		}
 	}
-	p.CacheSlots = min(ops, 2)
+	if p.CacheSlots = min(len(all), 2); p.CacheSlotBlocks > 0 {
+		p.CacheSlots = 2
+	}
 	p.CacheBytes += int64(p.CacheSlots) * p.CacheSlotBytes
+}
+
+// blocksOf is how many blocks a cache has.
+func blocksOf(v *graph.Value) int { return v.Shape[0] / graph.BlockRows }
+
+// tableBytes is what the tables of an op's rows take.
+func tableBytes(op *graph.Op, align int64) (bytes int64) {
+	for _, k := range [...]int{6, 9} {
+		if k < len(op.In) && op.In[k].Value != graph.NoValue {
+			l := &op.In[k].Layout
+			bytes += plan.AlignUp(8*int64(l.Shape[0])*int64(l.Shape[1]), align)
+		}
+	}
+	return bytes
+}
+
+// named is how many blocks a row of an op names at most, and all its rows do.
+func named(g *graph.Graph, op *graph.Op) (row, rows int) {
+	row, all := op.In[6].Layout.Shape[1], blocksOf(&g.Values[op.In[3].Value])
+	if sees := graph.Sees(op.Attrs.Int("window"), op.Attrs.Int("chunk")); sees > 0 {
+		row = min(row, graph.Blocks(sees)+1)
+	}
+	if len(op.In) > 9 && op.In[9].Value != graph.NoValue {
+		row += op.In[9].Layout.Shape[1]
+	}
+	return min(row, all), min(op.In[6].Layout.Shape[0]*row, all)
+}
+
+// littleMore is what part of the time that caches take to come and go may be added by moving them in more than one part.
+const littleMore = 0.02
+
+// slotBlocks is how many blocks a slot has of each cache: as many as one row names at least, and as few as the options say, or as
+// their rates let cost little.
+func slotBlocks(g *graph.Graph, o *Options, all []*graph.Op) int {
+	most, least := 1, max(o.SlotBlocks, 1)
+	for _, op := range all {
+		row, _ := named(g, op)
+		most, least = max(most, blocksOf(&g.Values[op.In[3].Value])), max(least, row)
+	}
+	if o.SlotBlocks > 0 {
+		return min(least, most)
+	}
+	rates, room := o.Rates.WithGuesses(), most
+	for n := (most + 1) / 2; n >= least; n = (n + 1) / 2 {
+		more, moving := 0.0, 0.0
+		for _, op := range all {
+			_, rows := named(g, op)
+			bytes := int64(0)
+			for _, in := range op.In[3:5] {
+				v := &g.Values[in.Value]
+				bytes += v.Bytes() / int64(max(blocksOf(v), 1)) * int64(rows)
+			}
+			more, moving = more+rates.Reading(0, 2*((rows+n-1)/n-1)), moving+rates.Reading(bytes, 1)
+		}
+		if more > littleMore*moving {
+			break
+		}
+		if room = n; n == 1 {
+			break
+		}
+	}
+	return room
 }
 
 // attend is the op whose caches are blocks of which it touches those that its rows name.
@@ -123,9 +198,11 @@ func addCaches(p *plan.Plan, r cost.Rates) {
 		if op.Kind != attend || !away[op.In[3].Value] {
 			continue
 		}
-		rows, blocks := int64(op.In[6].Layout.Shape[0]), int64(op.In[6].Layout.Shape[1])
-		if sees := graph.Sees(op.Attrs.Int("window"), op.Attrs.Int("chunk")); sees > 0 {
-			blocks = min(blocks, int64(graph.Blocks(sees))+1)
+		rows := int64(op.In[6].Layout.Shape[0])
+		_, touched := named(g, op)
+		parts := 1
+		if n := p.CacheSlotBlocks; n > 0 {
+			parts = (touched + n - 1) / n
 		}
 		for _, in := range op.In[3:5] {
 			v := &g.Values[in.Value]
@@ -134,12 +211,11 @@ func addCaches(p *plan.Plan, r cost.Rates) {
 				continue
 			}
 			each := v.Bytes() / all
-			touched := min(rows*blocks, all)
-			bytes := touched * each
+			bytes := int64(touched) * each
 			if op.In[1].Value != graph.NoValue {
 				bytes += rows * each / graph.BlockRows
 			}
-			f.CacheSeconds += r.Reading(bytes, 1)
+			f.CacheSeconds += r.Reading(bytes, parts)
 		}
 	}
 	f.Seconds, f.LeastSeconds = f.Seconds+f.CacheSeconds, f.LeastSeconds+f.CacheSeconds

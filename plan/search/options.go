@@ -21,6 +21,8 @@ type Options struct {
 	SwapBytes int64
 	// CachesAway has caches of attention wait in a file while no op has them, where the target is Direct.
 	CachesAway bool
+	// SlotBlocks is how many blocks of such caches a slot has at least; 0 is as few as cost little time by the rates.
+	SlotBlocks int
 	// CacheBlocks is how many blocks caches of attention have for now that have so many in all, where the target is Direct
 	// and caches do not wait in a file; the zero value is all.
 	CacheBlocks CacheBlocks
