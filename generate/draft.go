@@ -65,7 +65,7 @@ func openDraft(ctx context.Context, target *models.Model, opts Options, n size) 
 			return nil, err
 		}
 		if device := opts.Session.Device; device == "" || device == "cpu" {
-			d.beside = d.head.bytes(opts.Sequences)
+			d.beside = d.head.bytes(min(bucket(opts.Sequences), n.rows))
 		}
 	}
 	start := runtime.Options{

@@ -32,6 +32,8 @@ type headed struct {
 	// caches are those that a block is copied in.
 	caches []keptCache
 	room   []byte
+	// spare is room for what the model saw, of sequences that are done.
+	spare [][]float32
 }
 
 // A headRow is a row of a pass of a head: one of seen and own is what it sees.
@@ -66,7 +68,7 @@ func openHeaded(model *models.Model, opts *Options, rows int) (*headed, error) {
 	return h, nil
 }
 
-// bytes is what it takes of the host's memory, for so many sequences.
+// bytes is what it takes of the host's memory, where so many sequences are written at once.
 func (h *headed) bytes(sequences int) int64 {
 	each := mostPending*h.Seen + h.Size
 	own := len(h.saw) + len(h.seen) + len(h.own) + 2*len(h.guessed) + len(h.hidden) + len(h.all)
@@ -195,7 +197,7 @@ func (d *draft) listen(ctx context.Context, p *part) error {
 	}
 	of := func(row int) []float32 { return h.saw[row*h.Seen:][:h.Seen] }
 	if s.saw == nil {
-		s.saw = make([]float32, 0, mostPending*h.Seen)
+		s.saw = h.take()
 	}
 	if h.pending(s)+len(p.kept) <= mostPending {
 		for _, row := range p.kept {
@@ -222,6 +224,23 @@ func (d *draft) listen(ctx context.Context, p *part) error {
 	}
 	s.saw, s.drafted = append(s.saw[:0], of(p.kept[last])...), s.cached-1
 	return nil
+}
+
+// take returns room for what the model saw of a sequence, give takes that of one which is done.
+func (h *headed) take() []float32 {
+	if n := len(h.spare); n > 0 {
+		room := h.spare[n-1]
+		h.spare = h.spare[:n-1]
+		return room
+	}
+	return make([]float32, 0, mostPending*h.Seen)
+}
+
+func (h *headed) give(s *sequence) {
+	if s.saw != nil {
+		h.spare = append(h.spare, s.saw[:0])
+		s.saw = nil
+	}
 }
 
 // rowAt is the row of a head for a token, with the one behind it.

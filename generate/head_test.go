@@ -183,3 +183,90 @@ func TestHeadBudget(t *testing.T) {
 		e.Close()
 	}
 }
+
+// TestHeadOfCodes: a head may have its last layer from a model whose weights are codes, and may see what that saw.
+func TestHeadOfCodes(t *testing.T) {
+	model := folderModel(t, filepath.Join(fixtures.Folder("../loader/testdata/valid.tar.bz2"), "gguf_llama.gguf"))
+	for _, layers := range [][]int{nil, {1, 0, 1}} {
+		var texts []string
+		for _, head := range []*models.Model{nil, headOn(t, model, 32, 268, layers...)} {
+			e, err := generate.New(t.Context(), model, generate.Options{Draft: head, Speculate: 3, Context: 64})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			r := generate.Request{Prompt: []int{3, 17, 9, 30, 4}, MaxTokens: 40, Seed: 5, Logprobs: 1}
+			r.Sampling.Temperature = 3
+			got, err := e.Generate(t.Context(), r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if texts = append(texts, fmt.Sprint(got.Likely)); head != nil && e.Stats().Guessed < 40 {
+				t.Errorf("%d guesses", e.Stats().Guessed)
+			}
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("layers %v: %s, want %s", layers, texts[1], texts[0])
+		}
+	}
+}
+
+// forced has some tokens come in turn.
+type forced []int
+
+// Mask implements [generate.Constraint].
+func (f *forced) Mask(allowed []uint64) error {
+	if len(*f) > 0 {
+		clear(allowed)
+		allowed[(*f)[0]/64] |= 1 << ((*f)[0] % 64)
+	}
+	return nil
+}
+
+// Accept implements [generate.Constraint].
+func (f *forced) Accept(int) error { *f = (*f)[min(1, len(*f)):]; return nil }
+
+// TestHeadGuesses: what an engine guesses with a head is what the published code guesses, whether a prompt is read at once or in
+// parts: a text that is made to be those guesses takes one pass behind the prompt.
+func TestHeadGuesses(t *testing.T) {
+	list, err := fixtures.Eagles("../models/testdata/families/hf/eagle.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := tinyModel(t)
+	for _, head := range list {
+		folder := t.TempDir()
+		if err := head.Write(folder, 32); err != nil {
+			t.Fatal(err)
+		}
+		ckpt, err := loader.Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ckpt.Close()
+		draft, err := models.BuildHead(ckpt, model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rows := range []int{0, 4} {
+			e, err := generate.New(t.Context(), model, generate.Options{Draft: draft, Speculate: 3, Context: 32, Rows: rows})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			last := len(head.Tokens) - 1
+			text := forced(append(head.Tokens[last:len(head.Tokens):len(head.Tokens)], head.Guesses...))
+			passes, want := 2, len(text)+1
+			if rows > 0 {
+				passes = 1 + (last+rows-1)/rows
+			}
+			got, err := e.Generate(t.Context(), generate.Request{Prompt: head.Tokens[:last], MaxTokens: want, Constraint: &text}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := e.Stats(); s.Guessed != 3 || s.Accepted != 3 || got.Passes != passes {
+				t.Errorf("%s, %d rows: %d of %d right, %d passes: %v", head.Name, rows, s.Accepted, s.Guessed, got.Passes, got.Tokens)
+			}
+		}
+	}
+}

@@ -32,6 +32,9 @@ func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 	for i, w := range d.Weights {
 		dict[i] = layers.Entry{Name: w.Name, DType: w.DType, Shape: w.Layout.Shape}
 	}
+	if _, head := transformers.IsEagle(dict); head && opts.Arch == "" {
+		return &UnsupportedError{What: "a head of EAGLE alone", Hint: "give it beside its model: --draft " + ckpt.Path}
+	}
 	a, err := transformers.Named(opts.Arch, ckpt.Config, dict)
 	if errors.Is(err, transformers.ErrNoType) {
 		return m.useStateDict(ckpt, opts)

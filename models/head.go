@@ -116,8 +116,9 @@ func BuildHead(ckpt *loader.Checkpoint, target *Model) (*Model, error) {
 	a, e, err := transformers.EagleFrom(ckpt.Config, dict, facts)
 	if err != nil {
 		var mismatch *layers.MismatchError
-		if errors.As(err, &mismatch) {
-			err = &HeadError{mismatch.Error()}
+		var unfit *transformers.TargetError
+		if errors.As(err, &mismatch) || errors.As(err, &unfit) {
+			err = &HeadError{err.Error()}
 		}
 		return nil, wrong(configError(ckpt, err))
 	}

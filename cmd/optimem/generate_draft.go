@@ -5,8 +5,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/optimem/optimem/cmd/optimem/internal/command"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -28,7 +30,12 @@ func (w *writing) openDraft(ctx context.Context, of *models.Model) (*loader.Chec
 		model, err = models.Build(ckpt, models.Options{})
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("--draft: %w", cmp.Or(err, ckpt.Close()))
+		err = fmt.Errorf("--draft: %w", cmp.Or(err, ckpt.Close()))
+		var unfit *models.HeadError
+		if errors.As(err, &unfit) {
+			err = &command.Failure{Err: err, Code: command.ExitUsage}
+		}
+		return nil, nil, err
 	}
 	return ckpt, model, nil
 }

@@ -2,6 +2,7 @@ package transformers
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -34,6 +35,19 @@ type Target struct {
 	Hidden, Layers int
 	// Context is how many positions a sequence has at most.
 	Context int
+}
+
+// A TargetError says why a head is not one for its target.
+type TargetError struct{ Msg string }
+
+// Error says so.
+func (e *TargetError) Error() string { return e.Msg }
+
+// unfit records that a head does not fit its target.
+func unfit(c *family.Config, format string, args ...any) {
+	if c.Err == nil {
+		c.Err = &TargetError{fmt.Sprintf(format, args...)}
+	}
 }
 
 // An Eagle is what a head is, beside its architecture.
@@ -143,8 +157,7 @@ func EagleFrom(text []byte, dict layers.StateDict, target Target) (*layers.Archi
 		a.Name = "EAGLE-3"
 	}
 	if seen := names["fc.weight"].Shape; len(seen) == 2 && seen[1] != e.reads(target) {
-		const text = "describes a head that reads %d numbers of each token, and its model has %d for it"
-		return nil, nil, c.Fail("", text, seen[1], e.reads(target))
+		unfit(c, "it reads %d numbers of each token, and the model has %d for it", seen[1], e.reads(target))
 	}
 	root.Walk(func(_ string, m *layers.Module) {
 		if context, ok := m.Attrs["context"].(int); ok && context > 0 {
@@ -216,7 +229,7 @@ func eagleLayers(c *family.Config, depth int) []int {
 		}
 	}
 	if i := slices.IndexFunc(chosen, func(n int) bool { return n < 0 || n > depth }); i >= 0 {
-		c.Fail(key, "asks for what layer %d sees, and the model has %d", chosen[i], depth)
+		unfit(c, "it asks for what layer %d sees, and the model has %d", chosen[i], depth)
 	}
 	return chosen
 }
@@ -242,7 +255,7 @@ func eagleRoot(c *family.Config, e *Eagle, target Target, has func(string) bool)
 	case e.Third && s.layers != 1:
 		c.Unsupported("a head of EAGLE-3 of several layers")
 	case !e.Third && s.hidden != target.Hidden:
-		c.Fail("hidden_size", "is %d, and that of the model is %d", s.hidden, target.Hidden)
+		unfit(c, "its hidden_size is %d, and that of the model is %d", s.hidden, target.Hidden)
 	}
 	in := s.hidden
 	if e.Third {

@@ -181,9 +181,9 @@ func TestEagleRefused(t *testing.T) {
 		head *fixtures.Eagle
 		want string
 	}{
-		{"of another size", fixtures.SmallEagle(32, 32, nil, fixtures.Every(32, 1)), "hidden_size is 32, and that of the model is"},
+		{"of another size", fixtures.SmallEagle(32, 32, nil, fixtures.Every(32, 1)), "its hidden_size is 32, and that of the model is"},
 		{"of other words", fixtures.SmallEagle(16, 40, nil, fixtures.Every(40, 1)), "it reads 40 tokens, and the model has 32"},
-		{"of a wider model", third(24, 0, 1, 1), "reads 72 numbers of each token, and its model has 48"},
+		{"of a wider model", third(24, 0, 1, 1), "it reads 72 numbers of each token, and the model has 48"},
 		{"of a deeper model", third(16, 0, 1, 9), "what layer 9 sees, and the model has 1"},
 		{"the usual layers", replaced(`"eagle_aux_hidden_state_layer_ids":[0,1,1],`, ""), "and the model has 1"},
 		{"layers that are none", replaced("[0,1,1]", `"all"`), "not a list of 1 to 16 layers"},
@@ -210,8 +210,9 @@ func TestEagleRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	ckpt := opened(t, folder)
-	if _, err := models.Build(ckpt, models.Options{}); err == nil {
-		t.Error("a head alone is a model")
+	var alone *models.UnsupportedError
+	if _, err := models.Build(ckpt, models.Options{}); !errors.As(err, &alone) || !strings.Contains(alone.Hint, "--draft") {
+		t.Errorf("a head alone: %v", err)
 	}
 	encoder, err := models.Build(opened(t, filepath.Join(configFolder, "tiny_vit")), models.Options{})
 	if err != nil {
