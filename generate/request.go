@@ -148,6 +148,9 @@ type sequence struct {
 	// drafter chooses for the draft, and drafted is how many tokens that has seen.
 	drafter *sampler
 	drafted int
+	// draftWindow are its blocks from draftFrom on in the caches that a draft has for windows.
+	draftWindow []int
+	draftFrom   int
 }
 
 // sequence checks a request.
