@@ -155,6 +155,106 @@ fewPart:
 	TILERELEASE
 	RET
 
+// Of three parts of the left factor at SI, of the right one at DI and R10, and their products: the number of the sums, and
+// that of the tile that has the part.
+#define LOAD5PART BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xac; BYTE $0x06; LONG $2048
+#define LOAD6PART BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xb4; BYTE $0x06; LONG $4096
+#define LOAD7LOW BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x3c; BYTE $0x1f
+#define LOAD7NEXT BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x3c; BYTE $0x1a
+#define LOAD7NEXTHIGH BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x7c; BYTE $0x1a; BYTE $0x40
+#define MULTIPLY(sums, part) BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $(0xc0+8*sums+part)
+
+#define AHEAD4NEXT(at) \
+	PREFETCHT0 (at)(R10)           \
+	PREFETCHT0 (at+64)(R10)        \
+	PREFETCHT0 (at+128)(R10)       \
+	PREFETCHT0 (at+192)(R10)
+
+// func amxFewParts(config *byte, pairs, steps int, a, b *byte, first *float32, ldf int, c *float32, ldc int)
+//
+// As amxFew of a left factor in three parts, two panels at a time: a sum waits for the one before it, and these are of twice as
+// many.
+TEXT ·amxFewParts(SB), NOSPLIT, $0-72
+	MOVQ config+0(FP), R8
+	LDTILECFG_R8
+	MOVQ pairs+8(FP), R9
+	MOVQ b+32(FP), DI
+	MOVQ first+40(FP), R11
+	MOVQ c+56(FP), R12
+	MOVQ $64, AX
+	MOVQ $128, BX
+
+pair:
+	MOVQ steps+16(FP), R13
+	MOVQ R13, R10
+	SHLQ $11, R10
+	ADDQ DI, R10
+	MOVQ a+24(FP), SI
+	MOVQ R11, DX
+	MOVQ ldf+48(FP), CX
+	LOAD0
+	LOAD1
+	ADDQ $128, DX
+	LOAD2
+	LOAD3
+
+pairStep:
+	LOAD4
+	LOAD5PART
+	LOAD6PART
+	LOAD7LOW
+	AHEAD4(4096)
+	AHEAD4(4352)
+	MULTIPLY(0, 4)
+	MULTIPLY(0, 5)
+	MULTIPLY(0, 6)
+	AHEAD4(4608)
+	AHEAD4(4864)
+	LOAD7
+	MULTIPLY(1, 4)
+	MULTIPLY(1, 5)
+	MULTIPLY(1, 6)
+	AHEAD4(5120)
+	AHEAD4(5376)
+	AHEAD4(5632)
+	AHEAD4(5888)
+	LOAD7NEXT
+	AHEAD4NEXT(4096)
+	AHEAD4NEXT(4352)
+	AHEAD4NEXT(4608)
+	AHEAD4NEXT(4864)
+	MULTIPLY(2, 4)
+	MULTIPLY(2, 5)
+	MULTIPLY(2, 6)
+	LOAD7NEXTHIGH
+	AHEAD4NEXT(5120)
+	AHEAD4NEXT(5376)
+	AHEAD4NEXT(5632)
+	AHEAD4NEXT(5888)
+	MULTIPLY(3, 4)
+	MULTIPLY(3, 5)
+	MULTIPLY(3, 6)
+	ADDQ $6144, SI
+	ADDQ $2048, DI
+	ADDQ $2048, R10
+	DECQ R13
+	JNZ  pairStep
+
+	MOVQ R12, DX
+	MOVQ ldc+64(FP), CX
+	STORE0
+	STORE1
+	ADDQ $128, DX
+	STORE2
+	STORE3
+	MOVQ R10, DI
+	ADDQ $256, R11
+	ADDQ $256, R12
+	DECQ R9
+	JNZ  pair
+	TILERELEASE
+	RET
+
 // 16 floats at from(SI) as three parts at to(DI), 2048 bytes apart. Each is what is left without the last 16 bits, which
 // is exact. Infinities and NaN, of which one stays NaN, leave nothing.
 #define SPLIT(from, to) \

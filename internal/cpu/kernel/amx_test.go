@@ -65,7 +65,7 @@ func TestUnitParts(t *testing.T) {
 			continue
 		}
 		for _, steps := range []int{1, 6} {
-			const blocks, panels = 2, 2
+			const blocks, panels = 2, 3
 			depth, ldc, rows := UnitDepth*steps, panels*UnitColumns, UnitRows*blocks
 			x := random(rng, rows*depth)
 			a := make([]uint16, UnitParts*len(x))
