@@ -21,6 +21,8 @@ type draft struct {
 	session    *runtime.Session
 	rows       int
 	vocabulary int
+	// windows are the blocks of its caches of layers that see a window, nil where all have the engine's.
+	windows *windows
 	// bytes are what it takes of the device at most, beside those of the host that a head takes, of a CPU's.
 	bytes, beside int64
 	// head is what a head has beside; nil of a model of its own.
@@ -55,11 +57,18 @@ func openDraft(ctx context.Context, target *models.Model, opts Options, n size) 
 		return refused("a model that reads a source")
 	}
 	width := graph.Blocks(n.context)
-	steps, err := model.Steps(models.StepOptions{Blocks: width*opts.Sequences + opts.spareBlocks(), Context: n.context, DType: opts.KV})
+	d := &draft{rows: bucket(n.rows), in: stepInputs{width: width, drafts: true}}
+	step := models.StepOptions{Blocks: width*opts.Sequences + opts.spareBlocks(), Context: n.context, DType: opts.KV}
+	if model.Head() == nil { // which has the engine's blocks
+		d.openWindows(model.Window(), opts.Sequences, width)
+	}
+	if d.windows != nil {
+		step.WindowBlocks = len(d.windows.of)
+	}
+	steps, err := model.Steps(step)
 	if err != nil {
 		return nil, fmt.Errorf("the model that guesses: %w", err)
 	}
-	d := &draft{rows: bucket(n.rows), in: stepInputs{width: width}}
 	if model.Head() != nil {
 		if d.head, err = openHeaded(target, &opts, n.rows); err != nil {
 			return nil, err
@@ -144,8 +153,10 @@ func (d *draft) pass(ctx context.Context, rows []row, wanted int) ([]float32, er
 
 // read lets the draft see what it has not seen of a sequence, but for its last token.
 func (d *draft) read(ctx context.Context, s *sequence) error {
+	d.rewind(s)
 	for s.drafted < len(s.tokens)-1 {
 		n := min(d.rows, len(s.tokens)-1-s.drafted)
+		d.slide(s, n)
 		rows := make([]row, n)
 		for i := range rows {
 			rows[i] = row{s: s, at: s.drafted + i, id: s.tokens[s.drafted+i]}
@@ -168,6 +179,7 @@ func (d *draft) guess(ctx context.Context, parts []part) error {
 			if err := d.read(ctx, parts[i].s); err != nil {
 				return err
 			}
+			d.slide(parts[i].s, parts[i].could)
 		}
 	}
 	rows, of := make([]row, 0, len(parts)), make([]*part, 0, len(parts))

@@ -32,6 +32,8 @@ type stepInputs struct {
 	keyless, recurrent bool
 	// windowed says that there are caches with tables of their own for windows.
 	windowed bool
+	// drafts says that they are those of a draft.
+	drafts bool
 
 	tokens, positions, tables, windows, mirrored, places, wanted, adapters, lengths, sourceAt, sourceTables []int64
 	rows                                                                                                    int
@@ -66,7 +68,11 @@ func (in *stepInputs) add(r row, wanted bool) {
 		in.mirrored[i*in.mirrors+k] = in.own(i)
 	}
 	if in.windowed {
-		putTable(in.windows[i*in.width:][:in.width], r.s.windowFrom, r.s.window)
+		from, blocks := r.s.windowFrom, r.s.window
+		if in.drafts {
+			from, blocks = r.s.draftFrom, r.s.draftWindow
+		}
+		putTable(in.windows[i*in.width:][:in.width], from, blocks)
 	}
 	if in.sourceWidth > 0 {
 		var table []int

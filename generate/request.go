@@ -151,6 +151,9 @@ type sequence struct {
 	drafted int
 	// saw is what the model saw of the tokens from drafted on, for a head, and own what that gave for the last row.
 	saw, own []float32
+	// draftWindow are its blocks from draftFrom on in the caches that a draft has for windows.
+	draftWindow []int
+	draftFrom   int
 }
 
 // sequence checks a request.

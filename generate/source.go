@@ -283,6 +283,9 @@ func (e *Engine) takeSource(s *sequence) bool {
 // release gives back what a sequence has of the caches.
 func (e *Engine) release(s *sequence) {
 	e.blocks.release(s)
+	if e.draft != nil {
+		e.draft.forget(s)
+	}
 	if e.draft != nil && e.draft.head != nil {
 		e.draft.head.give(s)
 	}

@@ -13,6 +13,10 @@ import (
 
 // Products by a matrix unit: factors are bfloat16, or rounded to it, sums float32. They run over k in order, two products
 // at a time, and begin with the bias. Denormal factors count as zero there, as in PyTorch.
+//
+// Floats by a weight of bfloat16 are such products, too, where rows are to have the same bits however many there are and the
+// unit has tiles: a float is the sum of three numbers of bfloat16, whose products are exact and are added to the same sum.
+// Of a float the unit loses what is denormal; one that is finite gives NaN with a weight that is infinite.
 const (
 	// unitBlockK is the depth that stays in the cache nearest to the processor.
 	unitBlockK = 512
@@ -30,23 +34,25 @@ const (
 type unitCut struct {
 	// depth is that of the padded factors.
 	depth int
+	// parts is how many numbers an element of the left factor is the sum of.
+	parts int
 	// rows is those of a block, which the left factor is packed for; panels those of a part, of 32 columns each.
 	rows, panels, lanes  int
 	leftBytes, laneBytes int
 }
 
-func cutUnit(m, n, k int) unitCut {
+func cutUnit(m, n, k, parts int) unitCut {
 	const leftMost, rowsMost, panelsMost, lanesMost = 1 << 20, 256, 4, 4 << 20
-	u := unitCut{depth: ops.RoundUp(max(k, 1), simd.UnitDepth)}
-	u.rows = max(leftMost/(2*u.depth), 1)
+	u := unitCut{depth: ops.RoundUp(max(k, 1), simd.UnitDepth), parts: parts}
+	u.rows = max(leftMost/(2*u.depth*parts), 1)
 	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, ops.RoundUp(max(m, 1), simd.UnitRows))
-	u.leftBytes = 2 * u.rows * u.depth
+	u.leftBytes = 2 * u.rows * u.depth * parts
 	panels := max((n+simd.UnitColumns-1)/simd.UnitColumns, 1)
-	parts := 16
+	pieces := 16
 	if m <= unitFewRows {
-		parts = 8 // weights stream by, the longer at once the better
+		pieces = 8 // weights stream by, the longer at once the better
 	}
-	u.panels = min(panelsMost, max(panels/parts, 1))
+	u.panels = min(panelsMost, max(panels/pieces, 1))
 	// The bias, sums, a packed block of the right factor, and float32 that it is made of.
 	floats := u.panels*simd.UnitColumns + u.rows*u.panels*simd.UnitColumns + blockK*simd.UnitColumns
 	u.laneBytes = ops.RoundUp(4*floats+2*unitBlockK*simd.UnitColumns, 64)
@@ -56,18 +62,18 @@ func cutUnit(m, n, k int) unitCut {
 
 // leastRowsOf is the number of rows from which on a unit computes a product.
 func leastRowsOf(how manner) int {
-	if how.alone && how.round {
+	if how.alone {
 		return 1
 	}
 	return unitLeastRows
 }
 
-// unitWork returns the scratch of a product by a matrix unit on a number of threads.
-func unitWork(m, n, k, threads int, how manner) int64 {
+// unitWork returns the scratch of a product by a matrix unit on a number of threads, of a left factor in parts.
+func unitWork(m, n, k, threads, parts int, how manner) int64 {
 	if m < leastRowsOf(how) || !how.round && k > unitMostK {
 		return 0
 	}
-	u := cutUnit(m, n, k)
+	u := cutUnit(m, n, k, parts)
 	return int64(64 + u.leftBytes + min(u.lanes, threads)*u.laneBytes)
 }
 
@@ -76,8 +82,9 @@ func (g *gemmCall[T]) byUnit(how manner) bool {
 	if g.set == nil || g.k == 0 || g.m < leastRowsOf(how) || !g.set.HasUnit() {
 		return false
 	}
-	return how.round || !how.alone && g.k <= unitMostK &&
-		g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16
+	left := g.left.dtype == tensor.BFloat16 && !how.alone ||
+		g.left.dtype == tensor.Float32 && how.alone && g.set.Unit() == simd.UnitTiles
+	return how.round || left && g.k <= unitMostK && g.right.dtype == tensor.BFloat16 && g.right.encoding == nil
 }
 
 // roundFew lets a product of too few rows for a unit, whose factors may be rounded, read a weight that lies rounded, which
@@ -137,7 +144,11 @@ type unitCall[T ops.Real] gemmCall[T]
 
 // runUnit computes the product with the matrix unit. Both factors are matrices.
 func (g *gemmCall[T]) runUnit(p *ops.Pool) {
-	g.unit = cutUnit(g.m, g.n, g.k)
+	parts := 1
+	if !g.round && g.left.dtype == tensor.Float32 {
+		parts = simd.UnitParts
+	}
+	g.unit = cutUnit(g.m, g.n, g.k, parts)
 	g.lanes = min(g.unit.lanes, (len(g.work)-64-g.unit.leftBytes)/g.unit.laneBytes)
 	g.alignWork()
 	g.left.set, g.right.set = g.set, g.set
@@ -159,29 +170,25 @@ func (g *gemmCall[T]) runUnit(p *ops.Pool) {
 // A unitLeft is a call as the task of packing blocks of rows for the matrix unit.
 type unitLeft[T ops.Real] gemmCall[T]
 
-// Run packs blocks: for each step of the depth the elements of all rows.
+// Run packs blocks: for each step of the depth the elements of all rows that there are.
 func (g *unitLeft[T]) Run(from, to int) {
-	const step = simd.UnitRows * simd.UnitDepth
+	step := simd.UnitRows * simd.UnitDepth * g.unit.parts
 	left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})
 	m := &g.left
-	end := to * simd.UnitRows
-	if g.rows <= unitFewRows { // no others are looked at
-		end = g.rows
-	}
-	for i := from * simd.UnitRows; i < end; i++ {
-		row := left[i/simd.UnitRows*simd.UnitRows*g.unit.depth+i%simd.UnitRows*simd.UnitDepth:]
-		at := 0
-		if i < g.rows {
-			at = m.lineAt(g.i0 + i)
+	for i := from * simd.UnitRows; i < min(to*simd.UnitRows, g.rows); i++ {
+		row := left[i/simd.UnitRows*simd.UnitRows*g.unit.depth*g.unit.parts+i%simd.UnitRows*simd.UnitDepth:]
+		at, k := m.lineAt(g.i0+i), 0
+		if g.unit.parts > 1 && m.step == 1 {
+			k = g.k &^ (simd.UnitDepth - 1)
+			g.set.Split(k/simd.UnitDepth, ops.Elements[float32](ops.View{Data: m.data})[at:], row)
 		}
-		for k := 0; k < g.k; k += simd.UnitDepth {
+		for ; k < g.k; k += simd.UnitDepth {
 			dst := row[k/simd.UnitDepth*step:][:simd.UnitDepth]
 			n := min(simd.UnitDepth, g.k-k)
-			if i >= g.rows || n < len(dst) {
+			if n < len(dst) {
 				clear(dst)
 			}
 			switch {
-			case i >= g.rows:
 			case m.dtype == tensor.BFloat16 && m.step == 1:
 				copy(dst[:n], ops.Elements[uint16](ops.View{Data: m.data})[at+k:])
 			case m.dtype == tensor.Float32 && m.step == 1 && n == simd.UnitDepth:
@@ -189,6 +196,10 @@ func (g *unitLeft[T]) Run(from, to int) {
 			default:
 				var room [simd.UnitDepth]float32
 				ops.LoadReal(room[:n], ops.View{Data: m.data, DType: m.dtype}, at+k*m.step, m.step)
+				if g.unit.parts > 1 {
+					g.set.Split(1, room[:], row[k/simd.UnitDepth*step:])
+					continue
+				}
 				for x, v := range room[:n] {
 					dst[x] = tensor.BFloat16FromFloat32(v)
 				}
@@ -239,9 +250,11 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		for k0 := 0; k0 < g.unit.depth; k0 += unitBlockK {
 			k1 := min(k0+unitBlockK, g.unit.depth)
 			g.fetchNext(j+simd.UnitColumns, k0, k1)
-			b := simd.UnitBlock{Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth}
+			b := simd.UnitBlock{
+				Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth * g.unit.parts, Parts: g.unit.parts,
+			}
 			b.B = g.unitRight(j, min(j+simd.UnitColumns, j1), k0, k1, room, mine)
-			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows:]
+			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows*g.unit.parts:]
 			run := func(from, blocks int, c []float32, ldc int) {
 				b.A, b.Blocks, b.C, b.Ldc = left[from*b.ABlock:], blocks, c, ldc
 				b.Rows = g.rows - from*simd.UnitRows
@@ -269,8 +282,9 @@ func (g *gemmCall[T]) unitStream(j0, j1 int, bias, sums []float32) {
 		copy(bias, singles(g.o.columnBias[j0:j1]))
 	}
 	g.set.MultiplyUnit(&simd.UnitBlock{
-		Blocks: 1, Rows: g.rows, Steps: g.unit.depth / simd.UnitDepth, Panels: (j1 - j0 + simd.UnitColumns - 1) / simd.UnitColumns,
-		A: ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]}), B: g.right.data[2*j0*g.unit.depth:],
+		Blocks: 1, Rows: g.rows, Steps: g.unit.depth / simd.UnitDepth, Parts: g.unit.parts,
+		Panels: (j1 - j0 + simd.UnitColumns - 1) / simd.UnitColumns,
+		A:      ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]}), B: g.right.data[2*j0*g.unit.depth:],
 		First: bias, C: sums, Ldc: len(bias),
 	})
 }
@@ -311,18 +325,17 @@ func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) [
 
 // unitFinish gives complete sums their last form: rows from whole on are in sums.
 func (g *gemmCall[T]) unitFinish(lane, whole, j0, j1 int, sums []float32, width int) {
-	for i := range g.rows {
-		row := g.i0 + i
-		if i < whole {
-			if !g.o.ending.any() {
-				continue
-			}
-			g.finish(lane, completeSums[T]{row: row, rows: 1, j: j0, width: j1 - j0, c: g.c[row*g.ldc+j0:], ldc: g.ldc}, nil)
-			continue
-		}
-		line := any(sums[i*width:][:j1-j0]).([]T)
-		g.finish(lane, completeSums[T]{row: row, rows: 1, j: j0, width: j1 - j0, c: line, ldc: width}, nil)
-		if g.o.half.Absent() {
+	if whole > 0 {
+		g.finish(lane, completeSums[T]{row: g.i0, rows: whole, j: j0, width: j1 - j0, c: g.c[g.i0*g.ldc+j0:], ldc: g.ldc}, nil)
+	}
+	if whole == g.rows {
+		return
+	}
+	rest := any(sums[whole*width:][:(g.rows-whole-1)*width+j1-j0]).([]T)
+	g.finish(lane, completeSums[T]{row: g.i0 + whole, rows: g.rows - whole, j: j0, width: j1 - j0, c: rest, ldc: width}, nil)
+	for i := whole; i < g.rows; i++ {
+		line := rest[(i-whole)*width:][:j1-j0]
+		if row := g.i0 + i; g.o.half.Absent() {
 			copy(g.c[row*g.ldc+j0:], line)
 		} else {
 			storeHalf(g.set, g.o.half, g.o.halfAt+row*g.n+j0, line)

@@ -43,7 +43,7 @@ type attendSizes struct {
 // Rows of a sequence one behind the other are computed as a tile, so that a block of keys and values is brought once for all of
 // them. Their scores should stay in a core's cache.
 const (
-	attendTile       = 8
+	attendTile       = 16
 	attendTileFloats = 1 << 17
 )
 

@@ -57,10 +57,15 @@ func (s *expertSizes) integers() []int { return []int{s.all + 1, s.chunk * s.nam
 func expertsWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 	s := sizesOfExperts(in[0].Shape, in[1].Shape, in[graph.ExpertsFirst].Shape, a)
 	var products int64
+	form := productForm{left: tensor.Float32, right: tensor.Float32, out: tensor.Float32, how: manner{alone: true}}
+	for _, w := range in[graph.ExpertsFirst:] {
+		if w.DType == tensor.BFloat16 {
+			form.right = w.DType
+		}
+	}
 	for _, m := range [...]int{1, 2, 3, simd.FewRows, s.tile} { // few rows are computed otherwise
 		if m <= s.tile {
-			products = max(products, productWork(threads, m, s.inner, s.hidden, tensor.Float32, manner{alone: true}),
-				productWork(threads, m, s.hidden, s.inner, tensor.Float32, manner{alone: true}))
+			products = max(products, productWork(threads, m, s.inner, s.hidden, form), productWork(threads, m, s.hidden, s.inner, form))
 		}
 	}
 	return ops.ScratchBytes(4, s.floats()...) + ops.ScratchBytes(4, s.integers()...) + products

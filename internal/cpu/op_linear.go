@@ -54,17 +54,32 @@ type manner struct {
 
 func mannerOf(a graph.Attrs) manner { return manner{round: rounds(a), alone: a.Bool(graph.RowsAlone)} }
 
+// A productForm is what the scratch of a product depends on besides its sizes.
+type productForm struct {
+	left, right, out tensor.DType
+	how              manner
+}
+
+// formOf returns that of an op.
+func formOf(in, out []graph.Spec, a graph.Attrs) productForm {
+	return productForm{left: in[0].DType, right: in[1].DType, out: out[0].DType, how: mannerOf(a)}
+}
+
 // productWork returns the scratch that product takes on a number of threads.
-func productWork(threads, m, n, k int, d tensor.DType, how manner) int64 {
-	if !ops.IsReal(d) {
+func productWork(threads, m, n, k int, f productForm) int64 {
+	d, how := f.out, f.how
+	switch {
+	case !ops.IsReal(d):
 		return 0
-	}
-	if how.round && m >= leastRowsOf(how) {
-		return unitWork(m, n, k, threads, how)
+	case how.round && m >= leastRowsOf(how):
+		return unitWork(m, n, k, threads, 1, how)
 	}
 	bytes := gemmWorkOn(threads, m, n, k, ops.RealBytes(d), ops.IsHalf(d))
 	if d == tensor.BFloat16 && !how.alone {
-		bytes = max(bytes, unitWork(m, n, k, threads, how))
+		bytes = max(bytes, unitWork(m, n, k, threads, 1, how))
+	}
+	if how.alone && f.left == tensor.Float32 && f.right == tensor.BFloat16 && unitOf(simd.Best()) == simd.UnitTiles {
+		bytes = max(bytes, unitWork(m, n, k, threads, simd.UnitParts, how))
 	}
 	return bytes
 }
@@ -161,7 +176,7 @@ func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	if graph.HasScales(in) {
 		rows = append(rows, n)
 	}
-	return ops.ScratchBytes(ops.RealBytes(in[0].DType), rows...) + productWork(threads, m, n, k, out[0].DType, mannerOf(a))
+	return ops.ScratchBytes(ops.RealBytes(in[0].DType), rows...) + productWork(threads, m, n, k, formOf(in, out, a))
 }
 
 // linearPacks offers the weight in panels.
@@ -236,7 +251,7 @@ func runGroupedMatmul(c *ops.Call) error {
 }
 
 func groupedMatmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
-	return productWork(threads, in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, mannerOf(a))
+	return productWork(threads, in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], formOf(in, out, a))
 }
 
 func groupedMatmul[T ops.Real](c *ops.Call) error {

@@ -41,20 +41,20 @@ func (s matmulSizes) lanes() int {
 }
 
 // laneBytes returns the scratch of a lane.
-func (s matmulSizes) laneBytes(d tensor.DType, how manner) int64 {
-	return productWork(1, s.m, s.n, s.k, d, how)
+func (s matmulSizes) laneBytes(f productForm) int64 {
+	return productWork(1, s.m, s.n, s.k, f)
 }
 
 func matmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	s := sizesOfMatmul(in[0].Shape, in[1].Shape)
-	d := out[0].DType
+	f := formOf(in, out, a)
 	if s.batch == 0 { // matrices that are not there may be of any size
 		return 0
 	}
-	if lanes := s.lanes(); lanes > 1 && ops.IsReal(d) {
-		return int64(min(lanes, threads)) * s.laneBytes(d, mannerOf(a))
+	if lanes := s.lanes(); lanes > 1 && ops.IsReal(f.out) {
+		return int64(min(lanes, threads)) * s.laneBytes(f)
 	}
-	return productWork(threads, s.m, s.n, s.k, d, mannerOf(a))
+	return productWork(threads, s.m, s.n, s.k, f)
 }
 
 // matmulPacks offers the right factor of a single product in panels.
@@ -107,7 +107,7 @@ func matmul[T ops.Real](c *ops.Call) {
 		m.end.addend = c.Operand(2)
 	}
 	if lanes := m.lanes(); lanes > 1 {
-		m.laneSize = int(m.laneBytes(m.out.DType, m.how))
+		m.laneSize = int(m.laneBytes(productForm{left: m.x.DType, right: m.y.DType, out: m.out.DType, how: m.how}))
 		lanes = min(lanes, len(m.work)/m.laneSize)
 		m.next.Store(0)
 		c.Pool.Do(lanes, 1, m)

@@ -368,11 +368,29 @@ func TestHalfExperts(t *testing.T) {
 					}
 				}
 			}
-			if !bytes.Equal(outs[0].Data, outs[1].Data) {
-				t.Errorf("%s, %v: other numbers than from the same weights in float32", kind, dtype)
+			// A matrix unit sums products of bfloat16 in an order of its own.
+			if far := farthest(t, outs[0], outs[1]); far > 1e-5 || far > 0 && dtype != tensor.BFloat16 {
+				t.Errorf("%s, %v: other numbers than from the same weights in float32, by %g", kind, dtype, far)
 			}
 		}
 	}
+}
+
+// farthest returns the largest difference of two tensors of floats.
+func farthest(t *testing.T, a, b *tensor.Tensor) (far float64) {
+	t.Helper()
+	x, err := tensor.Slice[float32](a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := tensor.Slice[float32](b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range x {
+		far = max(far, math.Abs(float64(x[i])-float64(y[i])))
+	}
+	return far
 }
 
 // TestNoToken: rows that are no token go through no expert, wherever they are in a pass.

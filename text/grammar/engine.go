@@ -18,6 +18,7 @@ type Engine struct {
 	count  uint32 // of frames, for their numbers
 	masks  int    // of states
 	work   int    // places looked at since a call began
+	visits int    // nodes of the tree looked at since a call began, for tests
 	locals map[int32]*local
 	start  *state
 	marks  []uint32 // by node: the round of closure in which it was seen without a frame
@@ -48,6 +49,9 @@ type state struct {
 	// then is the state after any one character of text, nil if there is no such one. It is looked for once.
 	then   *state
 	looked bool
+	// groups are the states after any one byte of a group, where there is one such state; grouped are those that were looked for.
+	groups  *[len(byteGroups)]*state
+	grouped uint32
 }
 
 // A local is what a vocabulary may do at one place in the grammar without a look at what is around the rule.
@@ -420,7 +424,19 @@ func (e *Engine) walk(s *state, from, end int32, mask Mask, onEnd func(int32)) e
 	top := v.depth[from]
 	path := make([]*state, v.deepst+1)
 	path[0] = s
+	plain := false // tokens that are text are done with
+	if from == 0 && int(end) == len(v.bytes) {
+		var err error
+		if plain, err = e.markText(s, mask, onEnd != nil); err != nil {
+			return err
+		}
+	}
 	for n := from; n < end; {
+		if plain && v.plain[n] {
+			n = v.after[n]
+			continue
+		}
+		e.visits++
 		d := v.depth[n] - top
 		at, b := path[d], v.bytes[n]
 		next := at.next[b]
@@ -442,13 +458,12 @@ func (e *Engine) walk(s *state, from, end int32, mask Mask, onEnd func(int32)) e
 		if next.end && onEnd != nil {
 			onEnd(n)
 		}
-		// A large part of the tree that is nothing but text is taken at once where any text may follow.
-		if tall := int16(v.tall[n]); tall > 1 && v.after[n]-n > bulk {
-			room, err := e.textRoom(next, tall-1)
+		if v.after[n]-n > bulk {
+			all, err := e.takesAll(next, n)
 			if err != nil {
 				return err
 			}
-			if room >= tall-1 {
+			if all {
 				for _, id := range v.ids[v.ends[n+1]:v.ends[v.after[n]]] {
 					mask.set(id)
 				}
@@ -460,6 +475,48 @@ func (e *Engine) walk(s *state, from, end int32, mask Mask, onEnd func(int32)) e
 		n++
 	}
 	return nil
+}
+
+// markText marks all tokens that are text where a state has room for so many characters of any text and for no more, or for
+// any number, and reports whether it does. Where somebody wants to know the ends of the rule, there may be none before that.
+func (e *Engine) markText(s *state, mask Mask, ends bool) (bool, error) {
+	const most = 255
+	room, err := e.textRoom(s, most)
+	if err != nil || room == 0 {
+		return false, err
+	}
+	if room < most {
+		at := s
+		for range room {
+			if at = at.then; ends && at.end {
+				return false, nil
+			}
+		}
+		for b := range 256 {
+			if b >= 0x80 || isText(rune(b)) {
+				if next, err := e.step(at, byte(b)); err != nil || next != nil {
+					return false, err
+				}
+			}
+		}
+	}
+	for i, id := range e.v.ids {
+		if c := int16(e.v.chars[i]); c > 0 && c <= room {
+			mask.set(id)
+		}
+	}
+	return true, nil
+}
+
+// takesAll reports whether a state is seen to allow all that is below a node of the tree: nothing but text where any text may
+// follow, or bytes of groups that are all allowed.
+func (e *Engine) takesAll(s *state, n int32) (bool, error) {
+	if tall := int16(e.v.tall[n]); tall > 1 {
+		if room, err := e.textRoom(s, tall-1); err != nil || room >= tall-1 {
+			return err == nil, err
+		}
+	}
+	return e.takes(s, e.v.below[n], int(e.v.high[n]))
 }
 
 // local returns what tokens may do at a node of the grammar.

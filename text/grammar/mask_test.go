@@ -15,7 +15,7 @@ var tokenFile = flag.String("tokens", "", "a vocabulary for the benchmarks: a to
 
 // benchVocabulary is 128,000 made tokens unless there is a file: words with and without a space before them, numbers, runs of
 // punctuation and white space, letters of other scripts.
-func benchVocabulary(b *testing.B) [][]byte {
+func benchVocabulary(b testing.TB) [][]byte {
 	b.Helper()
 	if *tokenFile != "" {
 		text, err := os.ReadFile(*tokenFile)

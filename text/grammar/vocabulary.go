@@ -18,6 +18,13 @@ type Vocabulary struct {
 	deepst int
 	// tall is one more than the characters that the longest token has below a node, if all below is text; 0 if it is not.
 	tall []uint8
+	// chars are the characters of each token of ids that is nothing but text, 0 of others, and plain says of nodes that all tokens
+	// there and below are such ones.
+	chars []uint8
+	plain []bool
+	// below has the groups of all bytes below a node, and high how many bytes the longest token has there.
+	below []uint32
+	high  []uint16
 }
 
 // isText reports whether a character is one that most rules for strings allow: none of JSON's control characters, quotes and
@@ -83,9 +90,25 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 			v.after = append(v.after, 0)
 			v.ends = append(v.ends, int32(i))
 			v.tall = append(v.tall, 1)
+			v.below, v.high, v.plain = append(v.below, 0), append(v.high, 0), append(v.plain, true)
 		}
 		// The node after d+1 bytes has the rest of the token below it.
 		below := textBelow(t)
+		chars := uint8(0)
+		if below[0] != unknown {
+			chars = max(below[0], 1) - 1
+		}
+		v.chars = append(v.chars, chars)
+		for k := len(path) - 1; chars == 0 && k >= 0 && v.plain[path[k]]; k-- {
+			v.plain[path[k]] = false
+		}
+		groups := uint32(0)
+		for d := len(t) - 1; d > 0; d-- {
+			groups |= groupOf[t[d]]
+			n := path[d-1]
+			v.below[n] |= groups
+			v.high[n] = max(v.high[n], uint16(len(t)-d))
+		}
 		for d, n := range path[:len(t)-1] {
 			switch b := below[d+1]; {
 			case b == 0 || b == unknown:

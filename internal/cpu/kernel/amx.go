@@ -5,6 +5,8 @@ const (
 	UnitRows    = 32
 	UnitColumns = 32
 	UnitDepth   = 32
+	// UnitParts is how many numbers of bfloat16 any float32 is the sum of.
+	UnitParts = 3
 )
 
 // What multiplies factors of bfloat16: a matrix unit, or vectors of pairs where there is none.
@@ -46,6 +48,9 @@ type UnitBlock struct {
 	// elements apart.
 	A      []uint16
 	ABlock int
+	// Parts is how many numbers an element of the left factor is the sum of: 0 is 1, and tiles take UnitParts, too. Then A
+	// has, for each step, the 32 rows of each part, one part behind the other, and sums have the parts of a step in order.
+	Parts int
 	// B is the right one as Pairs, panel by panel.
 	B []byte
 	// First is what is added; rows lie LdFirst floats apart, 0 for the same in all rows.
@@ -67,19 +72,33 @@ func (u *UnitBlock) rows() int {
 // panels is how many panels there are.
 func (u *UnitBlock) panels() int { return max(u.Panels, 1) }
 
+// parts is how many parts the left factor has.
+func (u *UnitBlock) parts() int { return max(u.Parts, 1) }
+
 // panelBytes is how far panels of the right factor lie apart.
 func (u *UnitBlock) panelBytes() int { return u.Steps * 2 * UnitDepth * UnitColumns }
 
 // MultiplyUnit computes with the set's unit.
 func (s *Set) MultiplyUnit(u *UnitBlock) {
 	last, width := UnitRows*u.Blocks-1, u.panels()*UnitColumns
-	_ = u.A[(u.Blocks-1)*u.ABlock+u.Steps*UnitRows*UnitDepth-1]
+	_ = u.A[(u.Blocks-1)*u.ABlock+u.parts()*u.Steps*UnitRows*UnitDepth-1]
 	_, _, _ = u.B[u.panels()*u.panelBytes()-1], u.First[last*u.LdFirst+width-1], u.C[last*u.Ldc+width-1]
 	if s.Unit() == UnitTiles {
 		multiplyTiles(u)
 	} else {
 		multiplyDots(u)
 	}
+}
+
+// Split writes floats as sums of UnitParts numbers of bfloat16, the largest first, which are exact unless one is denormal: UnitDepth
+// of them for each step, part by part as UnitBlock has them, dst being the left factor from a row on. Infinities and NaN are
+// their first part. It takes a set with tiles.
+func (s *Set) Split(steps int, src []float32, dst []uint16) {
+	if steps == 0 {
+		return
+	}
+	_, _ = src[steps*UnitDepth-1], dst[(steps*UnitParts-1)*UnitRows*UnitDepth+UnitDepth-1]
+	splitFloats(steps, &src[0], &dst[0])
 }
 
 // PairUp rounds rows of Columns floats to BFloat16 and puts pairs of them side by side. rows is even.

@@ -25,21 +25,33 @@ var fewConfigs = func() (configs [fewUnitRows + 1][64]byte) {
 	return configs
 }()
 
+// partConfigs are fewConfigs where the right factor has one tile.
+var partConfigs = func() (configs [fewUnitRows + 1][64]byte) {
+	for rows := range configs {
+		configs[rows] = fewConfigs[rows]
+		configs[rows][48+6] = byte(rows)
+	}
+	return configs
+}()
+
 // fewUnitRows is how many rows a tile has: so many are computed by themselves.
 const fewUnitRows = UnitRows / 2
 
 //go:noescape
-func amxFew(config *byte, panels, steps int, a *uint16, b *byte, first *float32, ldf int, c *float32, ldc int)
+func amxFew(config *byte, panels, steps, parts int, a *uint16, b *byte, first *float32, ldf int, c *float32, ldc int)
+
+//go:noescape
+func amxFewParts(config *byte, pairs, steps int, a *uint16, b *byte, first *float32, ldf int, c *float32, ldc int)
 
 //go:noescape
 func amxTiles(
-	config *byte, blocks, steps int, a *uint16, aBlock int, b *byte, first *float32, ldf, firstBlock int,
+	config *byte, blocks, steps, parts int, a *uint16, aBlock int, b *byte, first *float32, ldf, firstBlock int,
 	c *float32, ldc int,
 )
 
 func multiplyTiles(u *UnitBlock) {
 	if rows := u.rows(); rows <= fewUnitRows {
-		amxFew(&fewConfigs[rows][0], u.panels(), u.Steps, &u.A[0], &u.B[0], &u.First[0], 4*u.LdFirst, &u.C[0], 4*u.Ldc)
+		u.few(rows)
 		return
 	}
 	for p := range u.panels() {
@@ -47,11 +59,31 @@ func multiplyTiles(u *UnitBlock) {
 	}
 }
 
+// few computes few rows of all panels.
+func (u *UnitBlock) few(rows int) {
+	done := 0
+	if pairs := u.panels() / 2; u.parts() == UnitParts && pairs > 0 {
+		amxFewParts(&partConfigs[rows][0], pairs, u.Steps, &u.A[0], &u.B[0], &u.First[0], 4*u.LdFirst, &u.C[0], 4*u.Ldc)
+		done = 2 * pairs
+	}
+	if left := u.panels() - done; left > 0 {
+		b, first, c := &u.B[done*u.panelBytes()], &u.First[done*UnitColumns], &u.C[done*UnitColumns]
+		amxFew(&fewConfigs[rows][0], left, u.Steps, u.parts(), &u.A[0], b, first, 4*u.LdFirst, c, 4*u.Ldc)
+	}
+}
+
 // tiles computes the columns of a panel.
 func (u *UnitBlock) tiles(panel int) {
 	b, first, c := &u.B[panel*u.panelBytes()], &u.First[panel*UnitColumns], &u.C[panel*UnitColumns]
-	amxTiles(&unitConfig[0], u.Blocks, u.Steps, &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst, 4*UnitRows*u.LdFirst, c, 4*u.Ldc)
+	amxTiles(
+		&unitConfig[0], u.Blocks, u.Steps, u.parts(), &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst, 4*UnitRows*u.LdFirst, c, 4*u.Ldc,
+	)
 }
+
+//go:noescape
+func amxSplit(steps int, x *float32, y *uint16)
+
+func splitFloats(steps int, x *float32, y *uint16) { amxSplit(steps, x, y) }
 
 //go:noescape
 func amxConv(tile *UnitTile)

@@ -28,21 +28,21 @@
 #define MULTIPLY2 BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5
 #define MULTIPLY3 BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd
 
-// func amxTiles(config *byte, blocks, steps int, a *byte, aBlock int, b *byte, first *float32, ldf int, firstBlock int,
+// func amxTiles(config *byte, blocks, steps, parts int, a *byte, aBlock int, b *byte, first *float32, ldf int, firstBlock int,
 //     c *float32, ldc int)
-TEXT ·amxTiles(SB), NOSPLIT, $0-88
+TEXT ·amxTiles(SB), NOSPLIT, $0-96
 	MOVQ config+0(FP), R8
 	LDTILECFG_R8
 	MOVQ blocks+8(FP), R9
-	MOVQ a+24(FP), R10
-	MOVQ first+48(FP), R11
-	MOVQ c+72(FP), R12
+	MOVQ a+32(FP), R10
+	MOVQ first+56(FP), R11
+	MOVQ c+80(FP), R12
 	MOVQ $64, AX
 	MOVQ $128, BX
 
 block:
 	MOVQ R11, DX
-	MOVQ ldf+56(FP), CX
+	MOVQ ldf+64(FP), CX
 	LOAD0
 	LOAD1
 	MOVQ CX, R13
@@ -51,25 +51,30 @@ block:
 	LOAD2
 	LOAD3
 	MOVQ R10, SI
-	MOVQ b+40(FP), DI
+	MOVQ b+48(FP), DI
 	MOVQ steps+16(FP), R13
 
 step:
 	LOAD6
+	LOAD7
+	MOVQ parts+24(FP), R8
+
+part:
 	LOAD4
 	MULTIPLY0
-	LOAD7
 	MULTIPLY1
 	LOAD5
 	MULTIPLY2
 	MULTIPLY3
 	ADDQ $2048, SI
+	DECQ R8
+	JNZ  part
 	ADDQ $2048, DI
 	DECQ R13
 	JNZ  step
 
 	MOVQ R12, DX
-	MOVQ ldc+80(FP), CX
+	MOVQ ldc+88(FP), CX
 	STORE0
 	STORE1
 	MOVQ CX, R13
@@ -79,8 +84,8 @@ step:
 	STORE3
 	ADDQ R13, DX
 	MOVQ DX, R12
-	ADDQ aBlock+32(FP), R10
-	ADDQ firstBlock+64(FP), R11
+	ADDQ aBlock+40(FP), R10
+	ADDQ firstBlock+72(FP), R11
 	DECQ R9
 	JNZ  block
 	TILERELEASE
@@ -93,25 +98,25 @@ step:
 	PREFETCHT0 (at+128)(DI)        \
 	PREFETCHT0 (at+192)(DI)
 
-// func amxFew(config *byte, panels, steps int, a, b *byte, first *float32, ldf int, c *float32, ldc int)
+// func amxFew(config *byte, panels, steps, parts int, a, b *byte, first *float32, ldf int, c *float32, ldc int)
 //
 // As many rows as the configuration says, 16 at most, of panels side by side: the right factor streams by, and is fetched
 // before it is read.
-TEXT ·amxFew(SB), NOSPLIT, $0-72
+TEXT ·amxFew(SB), NOSPLIT, $0-80
 	MOVQ config+0(FP), R8
 	LDTILECFG_R8
 	MOVQ panels+8(FP), R9
-	MOVQ b+32(FP), DI
-	MOVQ first+40(FP), R11
-	MOVQ c+56(FP), R12
+	MOVQ b+40(FP), DI
+	MOVQ first+48(FP), R11
+	MOVQ c+64(FP), R12
 	MOVQ $64, AX
 	MOVQ $128, BX
 
 fewPanel:
 	MOVQ steps+16(FP), R13
-	MOVQ a+24(FP), SI
+	MOVQ a+32(FP), SI
 	MOVQ R11, DX
-	MOVQ ldf+48(FP), CX
+	MOVQ ldf+56(FP), CX
 	LOAD0
 	LOAD1
 
@@ -121,21 +126,26 @@ fewStep:
 	AHEAD4(4352)
 	AHEAD4(4608)
 	AHEAD4(4864)
-	LOAD4
-	MULTIPLY0
 	LOAD7
 	AHEAD4(5120)
 	AHEAD4(5376)
 	AHEAD4(5632)
 	AHEAD4(5888)
+	MOVQ parts+24(FP), R8
+
+fewPart:
+	LOAD4
+	MULTIPLY0
 	MULTIPLY1
 	ADDQ $2048, SI
+	DECQ R8
+	JNZ  fewPart
 	ADDQ $2048, DI
 	DECQ R13
 	JNZ  fewStep
 
 	MOVQ R12, DX
-	MOVQ ldc+64(FP), CX
+	MOVQ ldc+72(FP), CX
 	STORE0
 	STORE1
 	ADDQ $128, R11
@@ -143,4 +153,143 @@ fewStep:
 	DECQ R9
 	JNZ  fewPanel
 	TILERELEASE
+	RET
+
+// Of three parts of the left factor at SI, of the right one at DI and R10, and their products: the number of the sums, and
+// that of the tile that has the part.
+#define LOAD5PART BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xac; BYTE $0x06; LONG $2048
+#define LOAD6PART BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xb4; BYTE $0x06; LONG $4096
+#define LOAD7LOW BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x3c; BYTE $0x1f
+#define LOAD7NEXT BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x3c; BYTE $0x1a
+#define LOAD7NEXTHIGH BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x7c; BYTE $0x1a; BYTE $0x40
+#define MULTIPLY(sums, part) BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $(0xc0+8*sums+part)
+
+#define AHEAD4NEXT(at) \
+	PREFETCHT0 (at)(R10)           \
+	PREFETCHT0 (at+64)(R10)        \
+	PREFETCHT0 (at+128)(R10)       \
+	PREFETCHT0 (at+192)(R10)
+
+// func amxFewParts(config *byte, pairs, steps int, a, b *byte, first *float32, ldf int, c *float32, ldc int)
+//
+// As amxFew of a left factor in three parts, two panels at a time: a sum waits for the one before it, and these are of twice as
+// many.
+TEXT ·amxFewParts(SB), NOSPLIT, $0-72
+	MOVQ config+0(FP), R8
+	LDTILECFG_R8
+	MOVQ pairs+8(FP), R9
+	MOVQ b+32(FP), DI
+	MOVQ first+40(FP), R11
+	MOVQ c+56(FP), R12
+	MOVQ $64, AX
+	MOVQ $128, BX
+
+pair:
+	MOVQ steps+16(FP), R13
+	MOVQ R13, R10
+	SHLQ $11, R10
+	ADDQ DI, R10
+	MOVQ a+24(FP), SI
+	MOVQ R11, DX
+	MOVQ ldf+48(FP), CX
+	LOAD0
+	LOAD1
+	ADDQ $128, DX
+	LOAD2
+	LOAD3
+
+pairStep:
+	LOAD4
+	LOAD5PART
+	LOAD6PART
+	LOAD7LOW
+	AHEAD4(4096)
+	AHEAD4(4352)
+	MULTIPLY(0, 4)
+	MULTIPLY(0, 5)
+	MULTIPLY(0, 6)
+	AHEAD4(4608)
+	AHEAD4(4864)
+	LOAD7
+	MULTIPLY(1, 4)
+	MULTIPLY(1, 5)
+	MULTIPLY(1, 6)
+	AHEAD4(5120)
+	AHEAD4(5376)
+	AHEAD4(5632)
+	AHEAD4(5888)
+	LOAD7NEXT
+	AHEAD4NEXT(4096)
+	AHEAD4NEXT(4352)
+	AHEAD4NEXT(4608)
+	AHEAD4NEXT(4864)
+	MULTIPLY(2, 4)
+	MULTIPLY(2, 5)
+	MULTIPLY(2, 6)
+	LOAD7NEXTHIGH
+	AHEAD4NEXT(5120)
+	AHEAD4NEXT(5376)
+	AHEAD4NEXT(5632)
+	AHEAD4NEXT(5888)
+	MULTIPLY(3, 4)
+	MULTIPLY(3, 5)
+	MULTIPLY(3, 6)
+	ADDQ $6144, SI
+	ADDQ $2048, DI
+	ADDQ $2048, R10
+	DECQ R13
+	JNZ  pairStep
+
+	MOVQ R12, DX
+	MOVQ ldc+64(FP), CX
+	STORE0
+	STORE1
+	ADDQ $128, DX
+	STORE2
+	STORE3
+	MOVQ R10, DI
+	ADDQ $256, R11
+	ADDQ $256, R12
+	DECQ R9
+	JNZ  pair
+	TILERELEASE
+	RET
+
+// 16 floats at from(SI) as three parts at to(DI), 2048 bytes apart. Each is what is left without the last 16 bits, which
+// is exact. Infinities and NaN, of which one stays NaN, leave nothing.
+#define SPLIT(from, to) \
+	VMOVUPS from(SI), Z0           \
+	VFPCLASSPSZ $0x81, Z0, K1      \
+	VFPCLASSPSZ $0x99, Z0, K2      \
+	KNOTW K2, K2                   \
+	VPANDD Z10, Z0, Z1             \
+	VSUBPS.Z Z1, Z0, K2, Z2        \
+	VPORD Z11, Z1, K1, Z1          \
+	VPANDD Z10, Z2, Z3             \
+	VSUBPS Z3, Z2, Z4              \
+	VPSRLD $16, Z1, Z1             \
+	VPSRLD $16, Z3, Z3             \
+	VPSRLD $16, Z4, Z4             \
+	VPMOVDW Z1, to(DI)             \
+	VPMOVDW Z3, (2048+to)(DI)      \
+	VPMOVDW Z4, (4096+to)(DI)
+
+// func amxSplit(steps int, x *float32, y *uint16)
+TEXT ·amxSplit(SB), NOSPLIT, $0-24
+	MOVQ steps+0(FP), CX
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DI
+	MOVL $0xffff0000, AX
+	VPBROADCASTD AX, Z10
+	MOVL $0x00400000, AX
+	VPBROADCASTD AX, Z11
+
+splitStep:
+	SPLIT(0, 0)
+	SPLIT(64, 32)
+	ADDQ $128, SI
+	ADDQ $6144, DI
+	DECQ CX
+	JNZ  splitStep
+	VZEROUPPER
 	RET

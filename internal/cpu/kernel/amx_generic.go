@@ -8,6 +8,8 @@ func hasDots() bool { return false }
 
 func multiplyTiles(*UnitBlock) { panic("BUG: no matrix unit") }
 
+func splitFloats(int, *float32, *uint16) { panic("BUG: no matrix unit") }
+
 func multiplyDots(*UnitBlock) { panic("BUG: no products of pairs") }
 
 func fastUnitSets() []*UnitSet { return nil }

@@ -1,0 +1,112 @@
+package kernel
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+)
+
+// partsOf returns the parts of element k of a row of a left factor in parts.
+func partsOf(a []uint16, row, k int) (parts [UnitParts]float32) {
+	for p := range parts {
+		parts[p] = widened(BFloat16, a[((k/UnitDepth*UnitParts+p)*UnitRows+row)*UnitDepth+k%UnitDepth])
+	}
+	return parts
+}
+
+// TestSplit: the parts of a float add up to it exactly, and those of infinities and NaN are these and nothing.
+func TestSplit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(25, 26))
+	inf, nan := float32(math.Inf(1)), math.Float32frombits(0x7f800001)
+	for _, s := range All() {
+		if s.Unit() != UnitTiles {
+			continue
+		}
+		const steps, row = 5, 7
+		x := random(rng, steps*UnitDepth)
+		for i := range x {
+			x[i] *= float32(math.Ldexp(1, rng.IntN(200)-100))
+		}
+		copy(x, []float32{0, float32(math.Copysign(0, -1)), 1, -1, math.MaxFloat32, -math.MaxFloat32, 1.0000001, inf, -inf, nan})
+		a := make([]uint16, steps*UnitParts*UnitRows*UnitDepth)
+		for i := range a {
+			a[i] = 0x4040
+		}
+		s.Split(steps, x, a[row*UnitDepth:])
+		for k, want := range x {
+			parts := partsOf(a, row, k)
+			sum := float64(parts[0]) + float64(parts[1]) + float64(parts[2])
+			switch {
+			case want != want:
+				if parts[0] == parts[0] || parts[1] != 0 || parts[2] != 0 {
+					t.Fatalf("%v: the parts of NaN are %v", s.Name, parts)
+				}
+			case sum != float64(want) || math.IsInf(sum, 0) && (parts[1] != 0 || parts[2] != 0):
+				t.Fatalf("%v: the parts of %v are %v", s.Name, want, parts)
+			}
+			for p := range UnitParts {
+				for other := range UnitRows {
+					if at := ((k/UnitDepth*UnitParts+p)*UnitRows+other)*UnitDepth + k%UnitDepth; other != row && a[at] != 0x4040 {
+						t.Fatalf("%v: row %d is written", s.Name, other)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestUnitParts: products of a left factor in parts are those of the sums of its parts, and of the same bits for any number
+// of rows and panels.
+func TestUnitParts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(27, 28))
+	for _, s := range All() {
+		if s.Unit() != UnitTiles {
+			continue
+		}
+		for _, steps := range []int{1, 6} {
+			const blocks, panels = 2, 3
+			depth, ldc, rows := UnitDepth*steps, panels*UnitColumns, UnitRows*blocks
+			x := random(rng, rows*depth)
+			a := make([]uint16, UnitParts*len(x))
+			block := UnitParts * UnitRows * depth
+			for r := range rows {
+				s.Split(steps, x[r*depth:], a[r/UnitRows*block+r%UnitRows*UnitDepth:])
+			}
+			pairs := make([]uint16, panels*depth*UnitColumns)
+			for i := range pairs {
+				pairs[i] = uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16)
+			}
+			b := unsafe.Slice((*byte)(unsafe.Pointer(&pairs[0])), 2*len(pairs))
+			first := random(rng, ldc)
+			all := make([]float32, rows*ldc)
+			u := UnitBlock{
+				Blocks: blocks, Steps: steps, Parts: UnitParts, Panels: panels, A: a, ABlock: block, B: b, First: first, C: all, Ldc: ldc,
+			}
+			s.MultiplyUnit(&u)
+			for i, got := range all {
+				r, j := i/ldc, i%ldc
+				want, size := float64(first[j]), math.Abs(float64(first[j]))
+				for k := range depth {
+					w := float64(widened(BFloat16, pairs[j/UnitColumns*depth*UnitColumns+(k/2*UnitColumns+j%UnitColumns)*2+k%2]))
+					want += float64(x[r*depth+k]) * w
+					size += math.Abs(float64(x[r*depth+k]) * w)
+				}
+				if math.Abs(float64(got)-want) > 1e-6*size {
+					t.Fatalf("%s: [%d %d] is %v, want %v", s.Name, r, j, got, want)
+				}
+			}
+			for _, some := range []int{1, 2, 16, 17} {
+				few := make([]float32, UnitRows*ldc)
+				one := u
+				one.Blocks, one.Rows, one.A, one.C = 1, some, a[block:], few
+				s.MultiplyUnit(&one)
+				for i, got := range few[:some*ldc] {
+					if want := all[UnitRows*ldc+i]; got != want {
+						t.Fatalf("%s: %d rows: element %d is %v, of all %v", s.Name, some, i, got, want)
+					}
+				}
+			}
+		}
+	}
+}
