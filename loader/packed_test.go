@@ -168,7 +168,7 @@ func TestPackedCorrupt(t *testing.T) {
 		"few bytes": {func(b []byte) []byte { return b[:20] }, ErrFormat},
 		"table":     {func(b []byte) []byte { b[33] ^= 1; return b }, ErrFormat},
 		"size":      {func(b []byte) []byte { b[20] ^= 1; return b }, ErrFormat},
-		"version":   {func(b []byte) []byte { b[8] = 2; return b }, ErrUnsupported},
+		"version":   {func(b []byte) []byte { b[8] = 3; return b }, ErrUnsupported},
 	} {
 		write(c.change(bytes.Clone(good)))
 		if _, err := Open(path); Class(err) != c.class {

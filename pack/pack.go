@@ -2,8 +2,8 @@
 // of packed copies. A packed file opens as what it was made of, under the same name: a packed folder runs wherever the
 // folder does.
 //
-// It knows files and folders, which of their files hold weights, and how to write so that nothing half done is left. It
-// does not know formats or models; how bytes become fewer is package storage/packed's.
+// It knows files and folders, which of their files hold weights, from names in which order a pass is expected to want
+// these, and how to write so that nothing half done is left. It does not know formats or models; how bytes become fewer is package storage/packed's.
 //
 //	report, err := pack.Write(ctx, "Qwen3-4B", "Qwen3-4B-packed", pack.Options{})
 //	report, err = pack.Restore(ctx, "Qwen3-4B-packed", "Qwen3-4B-again", pack.Options{})
@@ -333,7 +333,7 @@ func packFile(ctx context.Context, f *file, to *os.File, o Options) (File, error
 		}
 		return made, copyFile(ctx, f.path, to, o.Progress)
 	}
-	options := packed.Options{Threads: o.Threads, Progress: o.Progress}
+	options := packed.Options{Threads: o.Threads, Progress: o.Progress, Runs: runsOf(ctx, f.path, source.Size())}
 	if o.Resume {
 		options.Begun = to
 	}
@@ -413,7 +413,7 @@ func restoreAll(ctx context.Context, path string, original *packed.Source, to *o
 				}
 				if o.Progress != nil {
 					told.Lock()
-					o.Progress(original.StoredBytes(off, int64(len(p))))
+					o.Progress(begun(original, off, int64(len(p))))
 					told.Unlock()
 				}
 			}
@@ -430,6 +430,15 @@ func restoreAll(ctx context.Context, path string, original *packed.Source, to *o
 		return errs[first]
 	}
 	return nil
+}
+
+// begun is what the blocks take that begin within a part of an original.
+func begun(original *packed.Source, off, n int64) int64 {
+	bytes := original.StoredBytes(off, n)
+	if before := original.StoredBytes(off-1, 1); off > 0 && original.StoredBytes(off-1, 2) == before {
+		bytes -= before
+	}
+	return bytes
 }
 
 // readBytes are restored at a time.

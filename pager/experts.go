@@ -230,27 +230,38 @@ func (l *lender) ask(at, disk int) error {
 		requests[i] = storage.Request{Extent: s.Extent, Into: host.HostBytes(into)}
 		stored += s.Extent.StoredBytes()
 	}
+	set := &l.plan.Fixed.Slots[l.x.Set]
+	slot := host.HostBytes(device.Region{Memory: l.g.fixed, Offset: l.slot(step.Slot), Bytes: set.SlotBytes})
+	together, ok := fetch.Together(expert.Spans, slot)
+	if ok {
+		requests = together.Reads
+	}
 	l.g.stats.MovedBytes += expert.ReadBytes()
 	l.asked[at] = true
 	l.loaded[disk]++
 	l.underWay++
 	go func(readers int) { // ended has room for it
 		ended := l.g.opts.Meter.Reading(expert.Spans[0].Extent, stored)
-		err := readExpert(l.reading, readers, expert.Spans, requests)
+		err := readExpert(l.reading, readers, expert.Spans, requests, together.Decode)
 		ended(err == nil)
 		l.ended <- lentRead{at, stored, err}
 	}(l.g.opts.Readers)
 	return nil
 }
 
-// readExpert reads an expert, all its reads at once, and asks the sources whether they have changed.
-func readExpert(ctx context.Context, readers int, list []plan.Span, requests []storage.Request) (err error) {
+// readExpert reads an expert, all its reads at once, decodes it where decode is not nil, and asks the sources whether they
+// have changed.
+func readExpert(
+	ctx context.Context, readers int, list []plan.Span, requests []storage.Request, decode func(context.Context) error,
+) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = panicked.By(v)
 		}
 	}()
-	err = storage.Read(ctx, readers, requests...)
+	if err = storage.Read(ctx, readers, requests...); err == nil && decode != nil {
+		err = decode(ctx)
+	}
 	for _, source := range fetch.Guarded(nil, list) {
 		if changed := source.Unchanged(); changed != nil {
 			return errors.Join(changed, err)

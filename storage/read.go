@@ -152,10 +152,17 @@ func (e *ReadError) Error() string { return e.Extent.String() + ": " + e.Err.Err
 // Unwrap returns the cause.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// IsAligned reports whether the request is read past the page cache where its source can.
-func (r *Request) IsAligned() bool {
+// isAligned reports whether the request is read past the page cache where its source can.
+func (r *Request) isAligned() bool {
 	address := uintptr(unsafe.Pointer(unsafe.SliceData(r.Into)))
 	return (r.Extent.Offset|r.Extent.Bytes|int64(address))%AlignBytes == 0
+}
+
+// AlignedBefore returns the last offset in memory, no larger than one, whose address is a multiple of [AlignBytes]; it is
+// less than 0 where there is none.
+func AlignedBefore(p []byte, at int64) int64 {
+	address := int64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))
+	return at - (address+at)&(AlignBytes-1)
 }
 
 // piece reads the bytes [from, to) of the request.
@@ -166,8 +173,12 @@ func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
 		}
 	}()
 	e, into := r.Extent, r.Into[from:to]
-	if r.IsAligned() {
-		if bulk, ok := e.Source.(BulkSource); ok {
+	bulk, ok := e.Source.(BulkSource)
+	if _, packed := e.Source.(PackedSource); ok && packed { // blocks are aligned otherwise
+		return bulk.ReadBulk(ctx, into, e.Offset+from)
+	}
+	if r.isAligned() {
+		if ok {
 			return bulk.ReadBulk(ctx, into, e.Offset+from)
 		}
 		if past := e.Offset + to - e.Source.Size(); past > 0 && past < min(AlignBytes, to-from) {

@@ -89,9 +89,11 @@ type StoredSource interface {
 // A PackedSource is a StoredSource whose blocks are decoded by who reads, on the host's processors.
 type PackedSource interface {
 	StoredSource
-	// BlockBytes is how many bytes a block stands for. Reads that begin and end at multiples of it decode nothing
-	// twice.
+	// BlockBytes is how many bytes a block stands for, or more.
 	BlockBytes() int64
+	// Cut returns how much of n bytes from an offset on a read of at most so many bytes is to bring, so that it ends where a
+	// block does and its blocks lie one behind the other.
+	Cut(off, n, most int64) int64
 	// BufferBytes is the memory that reads of all such sources of a process take together, however many there are at
 	// once.
 	BufferBytes() int64
@@ -101,13 +103,16 @@ type PackedSource interface {
 // decoded there: to read ahead takes no other memory then.
 type InPlaceSource interface {
 	PackedSource
-	// InPlace returns the aligned read of the file that brings the blocks with something of n bytes from an offset on, and
-	// where in n bytes of aligned memory it is to lie; false where it would not fit there.
-	InPlace(off, n int64) (stored Extent, at int64, ok bool)
-	// Decode fills p with the bytes from an offset on, of blocks that were read into it as InPlace says for as many bytes,
-	// and checks these. What is behind the end of the source is undefined.
-	Decode(ctx context.Context, p []byte, off int64) error
+	// InPlace returns the aligned read of the file that brings the blocks with something of some parts, and where in the
+	// memory p for these it is to lie; false where it would not fit there, or there is more than one.
+	InPlace(p []byte, parts []Part) (stored Extent, at int64, ok bool)
+	// Decode brings the parts to their places in p, out of blocks that were read into it as InPlace says, and checks these.
+	// What is between parts, and behind the end of the source, is undefined.
+	Decode(ctx context.Context, p []byte, parts []Part) error
 }
+
+// A Part is bytes of a source and where in a memory they go. Parts are in the order of the memory.
+type Part struct{ Offset, Bytes, At int64 }
 
 // A KeepingSource is a PackedSource of which blocks can stay in memory as the file has them.
 type KeepingSource interface {

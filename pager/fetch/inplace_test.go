@@ -42,12 +42,16 @@ func (f *halved) extent(off, n int64) (storage.Extent, int64) {
 	return storage.Extent{Source: f.raw, Offset: off / 2, Bytes: n / 2}.Aligned()
 }
 
-func (f *halved) InPlace(off, n int64) (storage.Extent, int64, bool) {
-	e, _ := f.extent(off, n)
+func (f *halved) Cut(off, n, most int64) int64 { return min(n, most) }
+
+func (f *halved) InPlace(p []byte, parts []storage.Part) (storage.Extent, int64, bool) {
+	n := int64(len(p))
+	e, _ := f.extent(parts[0].Offset, n)
 	return e, n - e.Bytes, n >= e.Bytes
 }
 
-func (f *halved) Decode(ctx context.Context, p []byte, off int64) error {
+func (f *halved) Decode(ctx context.Context, p []byte, parts []storage.Part) error {
+	off := parts[0].Offset
 	f.most.Store(max(f.most.Load(), f.atOnce.Add(1))) // exact where goroutines take turns
 	defer f.atOnce.Add(-1)
 	if f.opsRun.Load() {

@@ -15,7 +15,16 @@ type inBlocks struct {
 
 func (f *inBlocks) StoredBytes(_, n int64) int64 { return n / 2 }
 func (f *inBlocks) BlockBytes() int64            { return f.block }
-func (f *inBlocks) BufferBytes() int64           { return f.block }
+func (f *inBlocks) Cut(off, n, most int64) int64 {
+	if n <= most {
+		return n
+	}
+	if over := (off + most) % f.block; over < most {
+		return most - over
+	}
+	return most
+}
+func (f *inBlocks) BufferBytes() int64 { return f.block }
 
 // TestPiecesOfBlocks: reads of a packed file begin and end with its blocks, but for the first and the last of a span,
 // and are all of it.

@@ -20,8 +20,9 @@ type piece struct {
 	// request is one request. A slice of it is made once, since reads take several.
 	request []storage.Request
 	// blocks is what is read instead where blocks of a packed file are decoded in the memory that what they stand for is to
-	// fill: to its end.
+	// fill: to its end. parts say what it is then.
 	blocks []storage.Request
+	parts  []storage.Part
 	visit  *visit
 }
 
@@ -186,7 +187,7 @@ func (r *reader) decode(p piece) {
 		}
 	}()
 	e := p.request[0].Extent
-	if err := e.Source.(storage.InPlaceSource).Decode(r.ctx, p.request[0].Into, e.Offset); err != nil {
+	if err := e.Source.(storage.InPlaceSource).Decode(r.ctx, p.request[0].Into, p.parts); err != nil {
 		r.fail(p.visit.failed(&storage.ReadError{Extent: e, Err: err}))
 		return
 	}
@@ -337,17 +338,16 @@ func extents(list []plan.Span) iter.Seq[storage.Extent] {
 func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 	var out []piece
 	for _, s := range list {
-		block := int64(0) // reads of blocks end where these do
-		if p, ok := s.Extent.Source.(storage.PackedSource); ok && p.BlockBytes() <= most {
-			block = p.BlockBytes()
-		}
+		source, isPacked := s.Extent.Source.(storage.PackedSource)
 		for at, n := int64(0), int64(0); at < s.Extent.Bytes; at += n {
-			n = min(most, s.Extent.Bytes-at)
-			if rest := s.Extent.Bytes - at; block > 0 && rest > most && rest < most+most/2 {
-				n = max(rest/2, block) // what is left is large enough to be decoded in place, too
-			}
-			if over := (s.Extent.Offset + at + n) % max(block, 1); over < n && at+n < s.Extent.Bytes {
-				n -= over
+			rest := s.Extent.Bytes - at
+			n = min(most, rest)
+			if isPacked {
+				limit := most
+				if rest > most && rest < most+most/2 {
+					limit = rest / 2 // what is left is large enough to be decoded in place, too
+				}
+				n = source.Cut(s.Extent.Offset+at, rest, limit)
 			}
 			e := s.Extent
 			e.Offset, e.Bytes = e.Offset+at, n
@@ -355,7 +355,8 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 				continue
 			}
 			r := storage.Request{Extent: e, Into: into[s.Offset+at:][:n]}
-			out = append(out, piece{[]storage.Request{r}, inPlace(&r), v})
+			blocks, parts := inPlace(&r)
+			out = append(out, piece{[]storage.Request{r}, blocks, parts, v})
 		}
 	}
 	v.sources = Guarded(v.sources, list)
@@ -363,16 +364,17 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 }
 
 // inPlace returns the read of blocks of a packed file that takes the place of a request, nil where there is none.
-func inPlace(r *storage.Request) []storage.Request {
+func inPlace(r *storage.Request) ([]storage.Request, []storage.Part) {
 	source, ok := r.Extent.Source.(storage.InPlaceSource)
-	if !ok || !r.IsAligned() {
-		return nil
-	}
-	blocks, at, ok := source.InPlace(r.Extent.Offset, r.Extent.Bytes)
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	return []storage.Request{{Extent: blocks, Into: r.Into[at:][:blocks.Bytes]}}
+	parts := []storage.Part{{Offset: r.Extent.Offset, Bytes: r.Extent.Bytes}}
+	blocks, at, ok := source.InPlace(r.Into, parts)
+	if !ok {
+		return nil, nil
+	}
+	return []storage.Request{{Extent: blocks, Into: r.Into[at:][:blocks.Bytes]}}, parts
 }
 
 // Guarded adds the sources of reads that can tell whether they changed to others, each once.

@@ -90,7 +90,12 @@ func (d *draft) lentOf(i int) *lent {
 			mine[o.Value] = true
 			expert.Parts[k] = part
 		}
-		list, bytes := spans(g, expert.Parts[:], maxGapBytes)
+		list, bytes := lentSpans(g, expert.Parts[:])
+		if len(list) > 0 {
+			if _, ok := list[0].Extent.Source.(storage.InPlaceSource); ok { // room for what an aligned read has too much
+				bytes += 2 * storage.AlignBytes
+			}
+		}
 		expert.Spans = list
 		x.slotBytes = max(x.slotBytes, plan.AlignUp(bytes, storage.AlignBytes))
 		x.meanBytes += bytes

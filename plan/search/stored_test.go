@@ -22,6 +22,7 @@ func (s *inBlocks) blocks(off, n int64) int64 {
 }
 func (s *inBlocks) StoredBytes(off, n int64) int64 { return s.blocks(off, n) * blockOf * 7 / 10 }
 func (s *inBlocks) BlockBytes() int64              { return blockOf }
+func (s *inBlocks) Cut(_, n, most int64) int64     { return min(n, most) }
 func (s *inBlocks) BufferBytes() int64             { return 4 * blockOf }
 func (s *inBlocks) ReadStored(context.Context, []byte, int64, int64) error {
 	return errors.New("read while planning")

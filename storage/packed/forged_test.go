@@ -86,7 +86,7 @@ func TestTurnedOver(t *testing.T) {
 func asIsFile(data []byte, block int) []byte {
 	le := binary.LittleEndian
 	file := append(make([]byte, 0, len(data)+1000), Magic...)
-	file = le.AppendUint32(file, version)
+	file = le.AppendUint32(file, 1)
 	file = le.AppendUint32(file, uint32(block))
 	file = le.AppendUint64(file, uint64(len(data)))
 	file = le.AppendUint64(file, 0)

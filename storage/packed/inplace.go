@@ -2,7 +2,7 @@ package packed
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/optimem/optimem/storage"
 )
@@ -12,106 +12,130 @@ var _ storage.InPlaceSource = (*Source)(nil)
 // A laid is where blocks lie in the memory that what they stand for is to fill: at its end, one behind the other. They
 // are decoded from the first on, so that what is written comes up behind those that were not decoded yet.
 type laid struct {
-	s          *Source
-	first, end int
-	// off is where the bytes begin that the memory is for, at where in the memory the aligned read begins that has the
-	// blocks, and begin where the first of them does.
-	off, at, begin int64
+	list []laidBlock
+	// stored is the aligned read that has the blocks, at where it lies in the memory.
+	stored storage.Extent
+	at     int64
 	// aside says that the last block has to be put aside first, since others are written over it.
 	aside bool
 }
 
-// lay lays the blocks with something of n bytes from an offset on; false where they do not fit.
-func (s *Source) lay(off, n int64) (l laid, ok bool) {
-	l = laid{s: s, off: off}
-	if l.first, l.end = s.blocksOf(off, n); off < 0 || l.first == l.end {
+// A laidBlock is one with where it lies in memory, and the bytes there, from low on and before high, that it is for.
+type laidBlock struct {
+	block
+	place, low, high int64
+}
+
+// mostInPlace is how many blocks are decoded in one memory.
+const mostInPlace = 1 << 16
+
+// lay lays the blocks that have something of parts in memory p; false where they do not fit, or do not lie one behind the
+// other in the file.
+func (s *Source) lay(p []byte, parts []storage.Part) (l laid, ok bool) {
+	room := int64(len(p))
+	for _, part := range parts {
+		if part.Offset < 0 || part.At < 0 || part.Bytes > room-part.At {
+			return l, false
+		}
+		for b := range s.blocks(part.Offset, part.Bytes) {
+			n := len(l.list)
+			if n > 0 && b.i != l.list[n-1].i+1 || n == mostInPlace {
+				return l, false
+			}
+			low := part.At + max(b.off()-part.Offset, 0)
+			high := part.At + min(b.end()-part.Offset, part.Bytes)
+			if n > 0 && low < l.list[n-1].high {
+				return l, false
+			}
+			l.list = append(l.list, laidBlock{block: b, low: low, high: high})
+		}
+	}
+	last := len(l.list) - 1
+	if last < 0 {
 		return l, false
 	}
-	around, skip := s.stored(l.first, l.end).Aligned()
-	if around.Bytes > n {
+	begin := l.list[0].at()
+	around, skip := storage.Extent{Source: s.raw, Offset: begin, Bytes: l.list[last].at() + l.list[last].stored() - begin}.Aligned()
+	l.stored, l.at = around, storage.AlignedBefore(p, room-around.Bytes)
+	if l.at < 0 {
 		return l, false
 	}
-	l.at = (n - around.Bytes) &^ (storage.AlignBytes - 1)
-	l.begin = l.at + skip
-	for i := l.first; i+1 < l.end; i++ {
-		if l.written(i) <= l.place(i+1) {
+	for i := range l.list {
+		l.list[i].place = l.at + skip + l.list[i].at() - begin
+	}
+	for i := range last {
+		if l.list[i].high <= l.list[i+1].place {
 			continue
 		}
 		// Of the last block there may be less to write than it takes.
-		if l.aside = i+1 == l.end-1 && 2*s.mostStored() <= storedRoom(s.blockBytes()); !l.aside {
+		if l.aside = i+1 == last && 2*s.mostStored() <= storedRoom(s.blockBytes()); !l.aside {
 			return l, false
 		}
 	}
 	return l, true
 }
 
-// stored is what the file has of blocks.
-func (s *Source) stored(first, end int) storage.Extent {
-	return storage.Extent{Source: s.raw, Offset: s.at[first], Bytes: s.at[end] - s.at[first]}
-}
-
 // mostStored is what a block takes at most.
 func (s *Source) mostStored() int64 { return s.blockBytes() + 1 }
 
-// place is where a block begins in the memory.
-func (l *laid) place(i int) int64 { return l.begin + l.s.at[i] - l.s.at[l.first] }
-
-// written is how much of the memory is filled once a block and those before it are decoded.
-func (l *laid) written(i int) int64 { return min(int64(i+1)<<l.s.blockShift, l.s.size) - l.off }
-
-// of returns a block, in the memory.
-func (l *laid) of(p []byte, i int) []byte { return p[l.place(i):][:l.s.at[i+1]-l.s.at[i]] }
+// of returns the block in the memory.
+func (b *laidBlock) of(p []byte) []byte { return p[b.place:][:b.stored()] }
 
 // InPlace implements [storage.InPlaceSource].
-func (s *Source) InPlace(off, n int64) (stored storage.Extent, at int64, ok bool) {
+func (s *Source) InPlace(p []byte, parts []storage.Part) (stored storage.Extent, at int64, ok bool) {
 	if s.kept != nil {
 		return storage.Extent{}, 0, false
 	}
-	l, ok := s.lay(off, n)
-	if !ok {
-		return storage.Extent{}, 0, false
-	}
-	around, _ := s.stored(l.first, l.end).Aligned()
-	return around, l.at, true
+	l, ok := s.lay(p, parts)
+	return l.stored, l.at, ok
 }
 
 // Decode implements [storage.InPlaceSource]. A block that what it stands for is written over is copied to a buffer
-// first, as all buffers are one of few: as many goroutines decode at once.
-func (s *Source) Decode(ctx context.Context, p []byte, off int64) error {
-	l, ok := s.lay(off, int64(len(p)))
+// first; there are few of these, and as many goroutines decode at once.
+func (s *Source) Decode(ctx context.Context, p []byte, parts []storage.Part) error {
+	l, ok := s.lay(p, parts)
 	if !ok {
-		return fmt.Errorf("BUG: %d bytes at %d are not decoded in place", len(p), off)
+		return errors.New("BUG: blocks are to be decoded where they do not fit")
 	}
 	b, err := s.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { buffers <- b }()
-	var last []byte
+	var aside []byte
+	last := len(l.list) - 1
 	if l.aside {
-		last = b.stored[s.mostStored():]
-		last = last[:copy(last, l.of(p, l.end-1))]
+		aside = b.stored[s.mostStored():]
+		aside = aside[:copy(aside, l.list[last].of(p))]
 	}
-	into := p[:min(int64(len(p)), s.size-off)]
-	for i := l.first; i < l.end; i++ {
-		stored := l.of(p, i)
+	for i := range l.list {
+		at := &l.list[i]
+		stored := at.of(p)
 		switch {
-		case l.aside && i == l.end-1:
-			stored = last
-		case l.written(i) > l.place(i):
+		case l.aside && i == last:
+			stored = aside
+		case at.high > at.place:
 			stored = b.stored[:copy(b.stored, stored)]
 		}
-		if err := s.check(i, stored); err != nil {
-			return s.explain(i, err)
+		if err := s.check(at.i, stored); err != nil {
+			return at.explain(err)
 		}
-		k, err := s.block(into, off, i, stored, b)
-		if err != nil {
-			return s.explain(i, err)
+		if _, err := at.part(p[at.low:at.high], max(at.off(), at.offsetAt(parts)), stored, b); err != nil {
+			return at.explain(err)
 		}
-		into, off = into[k:], off+int64(k)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// offsetAt is where the original has what goes to the first byte that the block is for.
+func (b *laidBlock) offsetAt(parts []storage.Part) int64 {
+	for _, part := range parts {
+		if b.low >= part.At && b.low < part.At+part.Bytes {
+			return part.Offset + b.low - part.At
+		}
+	}
+	return b.off()
 }

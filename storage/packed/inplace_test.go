@@ -12,22 +12,22 @@ import (
 
 // readInPlace reads n bytes as whoever has only the memory for them does; false where that is not enough.
 func readInPlace(ctx context.Context, s *Source, off, n int64) ([]byte, bool, error) {
-	stored, at, ok := s.InPlace(off, n)
+	p, parts := storage.AlignedBytes(n), []storage.Part{{Offset: off, Bytes: n}}
+	stored, at, ok := s.InPlace(p, parts)
 	if !ok {
 		return nil, false, nil
 	}
-	p := storage.AlignedBytes(n)
 	for i := range p {
 		p[i] = 0xA5
 	}
 	r := storage.Request{Extent: stored, Into: p[at:][:stored.Bytes]}
-	if !r.IsAligned() {
+	if (stored.Offset|stored.Bytes|at)%storage.AlignBytes != 0 {
 		return nil, true, errors.New("the read is not aligned")
 	}
 	if err := storage.Read(ctx, 1, r); err != nil {
 		return nil, true, err
 	}
-	err := s.Decode(ctx, p, off)
+	err := s.Decode(ctx, p, parts)
 	return p[:min(n, s.Size()-off)], true, err
 }
 
@@ -93,12 +93,13 @@ func TestNotInPlace(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p := storage.AlignedBytes(8 * block)
-	stored, at, ok := s.InPlace(0, 8*block)
+	parts := []storage.Part{{Bytes: 8 * block}}
+	stored, at, ok := s.InPlace(p, parts)
 	if !ok {
 		t.Fatal("it does not fit")
 	}
 	copy(p[at:], file[stored.Offset:])
-	if err := s.Decode(ctx, p, 0); !errors.Is(err, context.Canceled) {
+	if err := s.Decode(ctx, p, parts); !errors.Is(err, context.Canceled) {
 		t.Errorf("decoded although nobody wants it: %v", err)
 	}
 	for i := range s.sums {
@@ -110,17 +111,17 @@ func TestNotInPlace(t *testing.T) {
 			t.Errorf("block %d: %v", i, err)
 		}
 	}
-	if err := s.Decode(t.Context(), p[:storage.AlignBytes], 0); err == nil {
+	if err := s.Decode(t.Context(), p[:storage.AlignBytes], parts); err == nil {
 		t.Error("decoded what does not fit")
 	}
 	kept := make([]byte, s.StoredBytes(0, 8*block))
 	if err := s.ReadStored(t.Context(), kept, 0, 8*block); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := s.Kept(kept, 0, 8*block).(storage.InPlaceSource).InPlace(0, 8*block); ok {
+	if _, _, ok := s.Kept(kept, 0, 8*block).(storage.InPlaceSource).InPlace(p, parts); ok {
 		t.Error("blocks that stay are to be read")
 	}
-	if _, _, ok := s.InPlace(-4096, 8*block); ok {
+	if _, _, ok := s.InPlace(p, []storage.Part{{Offset: -4096, Bytes: 8 * block}}); ok {
 		t.Error("what is before the first byte is to be read")
 	}
 	if len(buffers) != cap(buffers) {

@@ -12,12 +12,14 @@ func (s *Source) ReadStored(ctx context.Context, p []byte, off, n int64) error {
 	if have := s.StoredBytes(off, n); int64(len(p)) != have {
 		return fmt.Errorf("BUG: room for %d bytes of blocks that take %d", len(p), have)
 	}
-	first, end := s.blocksOf(off, n)
-	return s.each(ctx, first, end, true, func(_ int, stored []byte, _ *buffer) error {
+	return s.each(ctx, off, n, true, func(_ block, stored []byte, _ *buffer) error {
 		p = p[copy(p, stored):]
 		return nil
 	})
 }
+
+// A keptRun is bytes of the file and where in memory they are.
+type keptRun struct{ at, bytes, place int64 }
 
 // A keptSource is a source some of whose blocks are in memory.
 type keptSource struct{ *Source }
@@ -25,8 +27,12 @@ type keptSource struct{ *Source }
 // Kept implements [storage.KeepingSource].
 func (s *Source) Kept(p []byte, off, n int64) storage.PackedSource {
 	k := *s
-	first, _ := s.blocksOf(off, n)
-	k.kept, k.keptAt = p, s.at[first]
+	k.kept, k.keptRuns = p, nil
+	place := int64(0)
+	for at, bytes := range s.inFile(off, n) {
+		k.keptRuns = append(k.keptRuns, keptRun{at, bytes, place})
+		place += bytes
+	}
 	return keptSource{&k}
 }
 

@@ -128,7 +128,7 @@ func TestRatios(t *testing.T) {
 			{"zeros", make([]byte, 1<<20), 0.51, nil},
 			{"random", random, 1.001, func(s Stats) int64 { return s.AsIsBytes }},
 			{"a tail", normal(5, 1<<18+255, asBFloat16), 0.71, nil},
-			{"a few bytes", random[:5], 10, nil},
+			{"a few bytes", random[:5], 13, nil},
 			{"nothing", nil, 0, nil},
 		} {
 			file, stats := packIt(t, c.data, 2)
@@ -311,7 +311,7 @@ func TestBegun(t *testing.T) {
 		if err != nil || got != stats || !bytes.Equal(file.data, want) {
 			t.Fatalf("%d blocks are good: %v, %+v, want %+v", good, err, got, stats)
 		}
-		if least := s.at[blocks] - s.at[good]; file.bytes < least || file.bytes > least+headBytes+2*blocks*entryBytes {
+		if least := s.at[blocks] - s.at[good]; file.bytes < least || file.bytes > least+headBytes+runBytes+2*blocks*entryBytes {
 			t.Errorf("%d blocks are good: %d bytes are written, %d are missing", good, file.bytes, least)
 		}
 	}
@@ -322,7 +322,7 @@ func TestBegun(t *testing.T) {
 	if _, err := Write(t.Context(), &memory{other}, file, Options{Begun: bytes.NewReader(want)}); err != nil || !bytes.Equal(file.data, fresh) {
 		t.Errorf("what is left is of another file: %v", err)
 	}
-	for _, n := range []int{0, 10, headBytes + 3, headBytes + blocks*entryBytes, len(want) / 2} {
+	for _, n := range []int{0, 10, headBytes + 3, headBytes + runBytes + blocks*entryBytes, len(want) / 2} {
 		file := &memory{bytes.Clone(want[:n])}
 		if _, err := Write(t.Context(), &memory{data}, file, Options{Begun: bytes.NewReader(want[:n])}); err != nil || !bytes.Equal(file.data, want) {
 			t.Errorf("cut at %d: %v", n, err)
@@ -351,7 +351,7 @@ func TestSameFile(t *testing.T) {
 	}
 	s := openIt(t, one)
 	blocks := int64(4)
-	if got, want := s.StoredBytes(0, s.Size()), int64(len(one))-headBytes-blocks*entryBytes; got != want {
+	if got, want := s.StoredBytes(0, s.Size()), int64(len(one))-headBytes-runBytes-blocks*entryBytes; got != want {
 		t.Errorf("all bytes take %d of the file, not %d", got, want)
 	}
 	sum := int64(0)
@@ -433,18 +433,29 @@ func seal(file []byte) {
 	}
 	le := binary.LittleEndian
 	copy(file, Magic)
-	le.PutUint32(file[8:], version)
+	if v := le.Uint32(file[8:]); v != 1 {
+		le.PutUint32(file[8:], version)
+	}
 	block, size := uint64(le.Uint32(file[12:])), le.Uint64(file[16:])
 	if block == 0 || size > 1<<30 {
 		return
 	}
-	blocks := (size + block - 1) / block
-	at := headBytes + blocks*entryBytes
+	blocks, table := (size+block-1)/block, uint64(headBytes)
+	if le.Uint32(file[8:]) > 1 {
+		runs := uint64(le.Uint32(file[28:]))
+		if blocks, table = 0, headBytes+runs*runBytes; table > uint64(len(file)) {
+			return
+		}
+		for i := range runs {
+			blocks += (min(le.Uint64(file[headBytes+i*runBytes+8:]), size) + block - 1) / block
+		}
+	}
+	at := table + blocks*entryBytes
 	if at > uint64(len(file)) {
 		return
 	}
 	for i := range blocks {
-		entry := file[headBytes+i*entryBytes:]
+		entry := file[table+i*entryBytes:]
 		n := uint64(le.Uint32(entry))
 		if n > uint64(len(file))-at {
 			break
@@ -452,8 +463,11 @@ func seal(file []byte) {
 		le.PutUint32(entry[4:], crc32.Checksum(file[at:][:n], castagnoli))
 		at += n
 	}
-	table := file[headBytes:][:blocks*entryBytes]
-	le.PutUint32(file[24:], crc32.Update(crc32.Checksum(file[:24], castagnoli), castagnoli, table))
+	sum := crc32.Checksum(file[:24], castagnoli)
+	if le.Uint32(file[8:]) > 1 {
+		sum = crc32.Update(sum, castagnoli, file[28:headBytes])
+	}
+	le.PutUint32(file[24:], crc32.Update(sum, castagnoli, file[headBytes:table+blocks*entryBytes]))
 }
 
 // FuzzOpen: whatever a file holds, with checksums that fit, it is refused with a class or read, alike with vectors and
@@ -466,6 +480,8 @@ func FuzzOpen(f *testing.F) {
 		file, _ := packIt(f, data, 1)
 		f.Add(file, i%2 == 0)
 	}
+	f.Add(asIsFile(make([]byte, 40_000), leastBlockBytes), true)
+	f.Add(packRuns(f, normal(5, 9000, asBFloat16), []Run{{4000, 5000}, {0, 1000}, {1000, 3000}}), true)
 	f.Fuzz(func(t *testing.T, file []byte, sealed bool) {
 		if sealed {
 			seal(file)

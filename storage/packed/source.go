@@ -28,6 +28,8 @@ type buffer struct {
 	// block has room for a block of which not all is asked for, halves for the upper halves of float32.
 	block  []byte
 	halves []byte
+	// list has the blocks that are read at once.
+	list []block
 }
 
 // buffers has those that are not in use, nil for those that were not made yet: there are never more, whoever reads.
@@ -51,7 +53,7 @@ func (s *Source) take(ctx context.Context) (*buffer, error) {
 	select {
 	case b := <-buffers:
 		if n := s.blockBytes(); b == nil || int64(len(b.block)) < n {
-			b = &buffer{storage.AlignedBytes(storedRoom(n)), make([]byte, n), make([]byte, n/2)}
+			b = &buffer{stored: storage.AlignedBytes(storedRoom(n)), block: make([]byte, n), halves: make([]byte, n/2)}
 		}
 		return b, nil
 	case <-ctx.Done():
@@ -83,45 +85,56 @@ func (s *Source) read(ctx context.Context, p []byte, off int64, bulk bool) error
 	if err := ctx.Err(); err != nil || n == 0 {
 		return err
 	}
-	first, end := s.blocksOf(off, n)
-	return s.each(ctx, first, end, bulk, func(i int, stored []byte, b *buffer) error {
-		k, err := s.block(p, off, i, stored, b)
+	return s.each(ctx, off, n, bulk, func(at block, stored []byte, b *buffer) error {
+		k, err := at.part(p, off, stored, b)
 		p, off = p[k:], off+int64(k)
 		return err
 	})
 }
 
 // each calls a function with blocks as they are in the file, one after the other.
-func (s *Source) each(ctx context.Context, first, end int, bulk bool, do func(i int, stored []byte, b *buffer) error) error {
+func (s *Source) each(ctx context.Context, off, n int64, bulk bool, do func(at block, stored []byte, b *buffer) error) error {
 	b, err := s.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { buffers <- b }()
-	for first < end {
-		last := first + 1 // as many as there is room for
-		for last < end && s.at[last+1]-s.at[first] <= int64(len(b.stored))-2*storage.AlignBytes {
-			last++
-		}
-		stored, err := s.fetch(ctx, b, s.at[first], s.at[last]-s.at[first], bulk)
-		if err != nil {
-			return err
-		}
-		for ; first < last; first++ {
-			size := s.at[first+1] - s.at[first]
-			if err := s.check(first, stored[:size]); err != nil {
-				return s.explain(first, err)
+	room := int64(len(b.stored)) - 2*storage.AlignBytes
+	b.list = b.list[:0]
+	var bytes int64
+	for at := range s.blocks(off, n) { // as many at once as lie one behind the other and there is room for
+		if k := len(b.list); k > 0 && (at.at() != b.list[0].at()+bytes || bytes+at.stored() > room) {
+			if err := s.some(ctx, b, bytes, bulk, do); err != nil {
+				return err
 			}
-			if err := do(first, stored[:size], b); err != nil {
-				return s.explain(first, err)
-			}
-			stored = stored[size:]
+			b.list, bytes = b.list[:0], 0
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+		b.list, bytes = append(b.list, at), bytes+at.stored()
 	}
-	return nil
+	return s.some(ctx, b, bytes, bulk, do)
+}
+
+// some does so with those in a buffer's list.
+func (s *Source) some(
+	ctx context.Context, b *buffer, bytes int64, bulk bool, do func(at block, stored []byte, b *buffer) error,
+) error {
+	if len(b.list) == 0 {
+		return nil
+	}
+	stored, err := s.fetch(ctx, b, b.list[0].at(), bytes, bulk)
+	if err != nil {
+		return err
+	}
+	for _, at := range b.list {
+		if err := s.check(at.i, stored[:at.stored()]); err != nil {
+			return at.explain(err)
+		}
+		if err := do(at, stored[:at.stored()], b); err != nil {
+			return at.explain(err)
+		}
+		stored = stored[at.stored():]
+	}
+	return ctx.Err()
 }
 
 // check compares a block with its checksum. Those that stay in memory were checked when they came there.
@@ -138,8 +151,10 @@ func (s *Source) check(i int, stored []byte) error {
 // fetch reads bytes of the file, which are in the buffer until the next call, or finds them in memory.
 func (s *Source) fetch(ctx context.Context, b *buffer, off, n int64, bulk bool) ([]byte, error) {
 	if s.kept != nil {
-		if at := off - s.keptAt; at >= 0 && n <= int64(len(s.kept))-at {
-			return s.kept[at:][:n], nil
+		for _, r := range s.keptRuns {
+			if at := off - r.at; at >= 0 && n <= r.bytes-at {
+				return s.kept[r.place+at:][:n], nil
+			}
 		}
 		return nil, fmt.Errorf("%d bytes at %d of a packed file do not stay: %w", n, off, io.ErrUnexpectedEOF)
 	}
@@ -152,27 +167,27 @@ func (s *Source) fetch(ctx context.Context, b *buffer, off, n int64, bulk bool) 
 	return into, s.raw.ReadAt(ctx, into, off)
 }
 
-// block writes what a block has of the bytes from off on to p, and returns how many these are.
-func (s *Source) block(p []byte, off int64, i int, stored []byte, b *buffer) (int, error) {
-	size, skip := int(s.blockLen(i)), int(off-int64(i)<<s.blockShift)
+// part writes what a block has of the bytes from off on to p, and returns how many these are.
+func (b block) part(p []byte, off int64, stored []byte, room *buffer) (int, error) {
+	size, skip := int(b.end()-b.off()), int(off-b.off())
 	if skip == 0 && len(p) >= size {
-		return size, decode(p[:size], stored, b.halves)
+		return size, decode(p[:size], stored, room.halves)
 	}
-	if err := decode(b.block[:size], stored, b.halves); err != nil {
+	if err := decode(room.block[:size], stored, room.halves); err != nil {
 		return 0, err
 	}
-	return copy(p, b.block[skip:size]), nil
+	return copy(p, room.block[skip:size]), nil
 }
 
 // explain says where what is wrong lies.
-func (s *Source) explain(i int, err error) error {
+func (b block) explain(err error) error {
 	var bad *CorruptError
 	if !errors.As(err, &bad) {
 		return err
 	}
-	placed := &CorruptError{Offset: int64(i) << s.blockShift, Bytes: s.blockLen(i), Reason: bad.Reason}
-	if s.Explain != nil {
-		return s.Explain(placed)
+	placed := &CorruptError{Offset: b.off(), Bytes: b.end() - b.off(), Reason: bad.Reason}
+	if b.s.Explain != nil {
+		return b.s.Explain(placed)
 	}
 	return placed
 }

@@ -23,6 +23,10 @@ type Options struct {
 	// that come back as the original's bytes are not written again, up to the first that does not. What lies behind the
 	// end of the packed file then is the caller's to cut off.
 	Begun io.ReaderAt
+	// Runs are the parts of the original in the order in which their blocks are to lie, each byte in one of them, and none
+	// empty; nil for all of it as it lies. Blocks begin anew with each: what is read by itself is best a run, or several
+	// one behind the other.
+	Runs []Run
 }
 
 // Stats say what became of a file.
@@ -54,16 +58,13 @@ type job struct {
 // Write writes a packed file. Every block is decoded again and compared before it counts as written. It holds some
 // blocks for each thread, whatever the size of the file, and the table.
 func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) (stats Stats, err error) {
-	const block = DefaultBlockBytes
-	size := from.Size()
-	blocks := (size + block - 1) / block
-	head := make([]byte, headBytes, headBytes+blocks*entryBytes)
-	copy(head, Magic)
-	le := binary.LittleEndian
-	le.PutUint32(head[8:], version)
-	le.PutUint32(head[12:], block)
-	le.PutUint64(head[16:], uint64(size))
-	at := headBytes + blocks*entryBytes
+	w, err := newWriting(from, o.Runs)
+	if err != nil {
+		return stats, err
+	}
+	blocks, head, le := int64(len(w.blocks)), w.head, binary.LittleEndian
+	table := int64(len(head))
+	at := table + blocks*entryBytes
 	threads := o.Threads
 	if threads <= 0 {
 		threads = goruntime.GOMAXPROCS(0)
@@ -72,7 +73,7 @@ func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) 
 	jobs := make([]job, min(int64(threads*each), max(blocks, 1)))
 	begun := int64(0)
 	if o.Begun != nil {
-		list, err := takeOver(ctx, from, o, blocks, &stats)
+		list, err := w.takeOver(ctx, o, &stats)
 		if err != nil {
 			return stats, err
 		}
@@ -82,9 +83,9 @@ func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) 
 	for first := begun; first < blocks; first += int64(len(jobs)) {
 		batch := jobs[:min(int64(len(jobs)), blocks-first)]
 		for i := range batch {
-			off := (first + int64(i)) * block
-			batch[i].room(min(block, size-off))
-			if err := from.ReadAt(ctx, batch[i].p, off); err != nil {
+			of := w.blocks[first+int64(i)]
+			batch[i].room(of.Bytes)
+			if err := from.ReadAt(ctx, batch[i].p, of.Offset); err != nil {
 				return stats, err
 			}
 		}
@@ -106,30 +107,64 @@ func Write(ctx context.Context, from storage.Source, to io.WriterAt, o Options) 
 			}
 		}
 		// Who goes on after this process ends finds the blocks by the table; the head comes last.
-		if _, err := to.WriteAt(head[headBytes+first*entryBytes:], headBytes+first*entryBytes); err != nil {
+		if _, err := to.WriteAt(head[table+first*entryBytes:], table+first*entryBytes); err != nil {
 			return stats, err
 		}
 		if err := ctx.Err(); err != nil {
 			return stats, err
 		}
 	}
-	le.PutUint32(head[24:], crc32.Update(crc32.Checksum(head[:24], castagnoli), castagnoli, head[headBytes:]))
+	le.PutUint32(head[24:], crc32.Update(crc32.Checksum(head[:24], castagnoli), castagnoli, head[28:]))
 	stats.PackedBytes = at
 	_, err = to.WriteAt(head, 0)
 	return stats, err
 }
 
+// A writing is a file that is written: its head with the runs, and the parts of the original that blocks stand for.
+type writing struct {
+	from   storage.Source
+	head   []byte
+	blocks []Run
+}
+
+// newWriting returns the beginning of a file. A packed file has what its runs say, so that they are checked here.
+func newWriting(from storage.Source, runs []Run) (*writing, error) {
+	size := from.Size()
+	if len(runs) == 0 && size > 0 {
+		runs = []Run{{0, size}}
+	}
+	w := &writing{from: from, head: make([]byte, headBytes)}
+	copy(w.head, Magic)
+	le := binary.LittleEndian
+	le.PutUint32(w.head[8:], version)
+	le.PutUint32(w.head[12:], DefaultBlockBytes)
+	le.PutUint64(w.head[16:], uint64(size))
+	le.PutUint32(w.head[28:], uint32(len(runs)))
+	s := &Source{size: size}
+	var order []run
+	for _, r := range runs {
+		if r.Offset < 0 || r.Bytes <= 0 || r.Bytes > size-r.Offset {
+			return nil, fmt.Errorf("a run of %d bytes at %d of %d", r.Bytes, r.Offset, size)
+		}
+		order = append(order, run{off: r.Offset, end: r.Offset + r.Bytes})
+		w.head = le.AppendUint64(le.AppendUint64(w.head, uint64(r.Offset)), uint64(r.Bytes))
+		for at := int64(0); at < r.Bytes; at += DefaultBlockBytes {
+			w.blocks = append(w.blocks, Run{r.Offset + at, min(DefaultBlockBytes, r.Bytes-at)})
+		}
+	}
+	return w, s.sortRuns(order)
+}
+
 // takeOver returns the entries of the blocks that an earlier Write left and that come back as they should, and counts
 // them.
-func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64, stats *Stats) (entries []byte,
-	err error) {
-	const block = DefaultBlockBytes
+func (w *writing) takeOver(ctx context.Context, o Options, stats *Stats) (entries []byte, err error) {
 	var j job
-	at := headBytes + blocks*entryBytes
+	table := int64(len(w.head))
+	at := table + int64(len(w.blocks))*entryBytes
 	entry := make([]byte, entryBytes)
-	for i := range blocks {
-		j.room(min(block, from.Size()-i*block))
-		if _, err := o.Begun.ReadAt(entry, headBytes+i*entryBytes); err != nil {
+	for i, of := range w.blocks {
+		j.room(of.Bytes)
+		if _, err := o.Begun.ReadAt(entry, table+int64(i)*entryBytes); err != nil {
 			break
 		}
 		n := int64(binary.LittleEndian.Uint32(entry))
@@ -143,7 +178,7 @@ func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64,
 			decode(again, j.stored, j.halves) != nil {
 			break
 		}
-		if err := from.ReadAt(ctx, j.p, i*block); err != nil {
+		if err := w.from.ReadAt(ctx, j.p, of.Offset); err != nil {
 			return nil, err
 		}
 		if !bytes.Equal(again, j.p) {
@@ -154,7 +189,7 @@ func takeOver(ctx context.Context, from storage.Source, o Options, blocks int64,
 		entries, at = append(entries, entry...), at+n
 		stats.PackedBytes += n
 		if o.Progress != nil {
-			o.Progress(min(block, from.Size()-i*block))
+			o.Progress(of.Bytes)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
