@@ -50,6 +50,7 @@ type expertsCase struct {
 
 var expertsCases = map[string]expertsCase{
 	"floats":   {all: 5, named: 2, hidden: 24, inner: 19, act: "silu"},
+	"many":     {all: 19, named: 4, hidden: 16, inner: 24, act: "silu", biased: true},
 	"odd":      {all: 3, named: 3, hidden: 21, inner: 13, act: "gelu", weighed: true},
 	"halves":   {all: 4, named: 2, hidden: 264, inner: 40, dtype: tensor.BFloat16, act: "clamped", biased: true},
 	"turned":   {all: 4, named: 1, hidden: 32, inner: 24, dtype: tensor.Float16, act: "silu", turned: true},
