@@ -44,14 +44,16 @@ type expertsCase struct {
 	encodings                 [3]string
 	act                       string
 	biased, weighed           bool
-	// turned says that weights lie across, as some checkpoints have them.
-	turned bool
+	// turned says that weights lie across, as some checkpoints have them, some that those of every second expert do.
+	turned, some bool
 }
 
 var expertsCases = map[string]expertsCase{
 	"floats":   {all: 5, named: 2, hidden: 24, inner: 19, act: "silu"},
+	"many":     {all: 19, named: 4, hidden: 16, inner: 24, act: "silu", biased: true},
 	"odd":      {all: 3, named: 3, hidden: 21, inner: 13, act: "gelu", weighed: true},
 	"halves":   {all: 4, named: 2, hidden: 264, inner: 40, dtype: tensor.BFloat16, act: "clamped", biased: true},
+	"unlike":   {all: 5, named: 2, hidden: 24, inner: 16, act: "silu", some: true},
 	"turned":   {all: 4, named: 1, hidden: 32, inner: 24, dtype: tensor.Float16, act: "silu", turned: true},
 	"blocks":   {all: 6, named: 2, hidden: 256, inner: 64, encodings: [3]string{"Q4_K", "Q6_K", "Q8_0"}, act: "silu"},
 	"of MXFP4": {all: 3, named: 2, hidden: 64, inner: 32, encodings: [3]string{"MXFP4", "MXFP4", "MXFP4"}, act: "clamped", biased: true},
@@ -123,7 +125,7 @@ func (c expertsCase) graph(t *testing.T, from, count int) *graph.Graph {
 	op := graph.Op{Kind: "experts", Path: "here", Attrs: c.attrs()}
 	for i, x := range c.in(from, count) {
 		o := g.Whole(g.AddConst(x))
-		if c.turned && i >= graph.ExpertsFirst {
+		if each := graph.ExpertOperands(op.Attrs); i >= graph.ExpertsFirst && (c.turned || c.some && (i-graph.ExpertsFirst)/each%2 > 0) {
 			shape := o.Layout.Shape
 			o.Layout = tensor.Layout{Shape: shape, Strides: []int{1, shape[0]}}
 		}

@@ -13,13 +13,14 @@ var expertsKernels = map[graph.Kind]kernel{
 	"experts": {supports: supportsExperts, work: expertsWork, launch: launchExperts},
 }
 
-// The constants of kernels/experts.cu: the threads of a block, its lines of the down and its pairs, and what says that a gate is
-// the clamped one.
+// The constants of kernels/experts.cu: the threads of a block, its lines of the down and its pairs, what says that a gate is
+// the clamped one, and how many experts a launch has.
 const (
 	expertsThreads = 128
 	expertsLines   = 2
 	expertsRows    = 4
 	expertsClamped = -1
+	expertsBatch   = 8
 )
 
 // expertsFloats bounds what experts give for rows, which are computed so many at a time that this suffices. It does not change what
@@ -133,23 +134,26 @@ func (e *expertsCall) compute(first, count int) error {
 	xWide := flag(even) & wide(e.hidden, x, rows)
 	weigh := flag(l.attrs.Bool("weigh_input"))
 	down := min(max(ceilDiv(pairs, int64(expertsRows*min(e.all, 8))), 1), mostExpertsDown)
-	for expert := range e.all {
-		w := l.in[graph.ExpertsFirst+expert*graph.ExpertOperands(l.attrs):][:graph.ExpertOperands(l.attrs)]
+	each := graph.ExpertOperands(l.attrs)
+	for from := 0; from < e.all; {
+		alike := e.alike(from)
 		c := l.call("om_experts_gate").scratch(e.between).read(x).layout(x.layout.Leading(1)).read(weights).layout(weights.layout.Leading(1))
 		c.scratch(e.ends).scratch(e.order)
-		e.weight(c, w, 0, e.hidden)
-		e.weight(c, w, 1, e.hidden)
-		c.ints(9, expert, e.named, first, e.inner, e.hidden, lastStep(x), xWide, weigh, lastStep(weights))
+		batch := l.in[graph.ExpertsFirst+from*each:][:alike*each]
+		e.weights(c, batch, 0, e.hidden)
+		e.weights(c, batch, 1, e.hidden)
+		c.ints(9, from, e.named, first, e.inner, e.hidden, lastStep(x), xWide, weigh, lastStep(weights))
 		c.i32(e.act).f32(e.a).f32(e.b)
-		if err := c.grid(dims{int64(e.inner), down, 1}, dims{expertsThreads, 1, 1}, 0); err != nil {
+		if err := c.grid(dims{int64(e.inner), down, int64(alike)}, dims{expertsThreads, 1, 1}, 0); err != nil {
 			return err
 		}
 		c = l.call("om_experts_down").scratch(e.results).scratch(e.between).scratch(e.ends).scratch(e.order)
-		e.weight(c, w, 2, e.inner)
-		c.ints(9, expert, e.named, first, e.hidden, e.inner, 1, flag(e.inner%8 == 0))
-		if err := c.grid(dims{ceilDiv(int64(e.hidden), expertsLines), down, 1}, dims{expertsThreads, 1, 1}, 0); err != nil {
+		e.weights(c, batch, 2, e.inner)
+		c.ints(9, from, e.named, first, e.hidden, e.inner, 1, flag(e.inner%8 == 0))
+		if err := c.grid(dims{ceilDiv(int64(e.hidden), expertsLines), down, int64(alike)}, dims{expertsThreads, 1, 1}, 0); err != nil {
 			return err
 		}
+		from += alike
 	}
 	n := int64(count) * int64(e.hidden)
 	c = l.call("om_experts_sum").write(l.out[0]).scratch(e.results).read(ids).layout(ids.layout.Leading(1)).i64(int64(lastStep(ids)))
@@ -158,18 +162,56 @@ func (e *expertsCall) compute(first, count int) error {
 	return c.i64(n).over(n)
 }
 
-// weight passes weight i of an expert with its bias: a pointer, an om_expert_weight, an om_coding and a pointer.
-func (e *expertsCall) weight(c *call, all []operand, i, terms int) {
-	w, bias := all[i], operand{}
-	if len(all) > graph.LentOperands {
-		bias = all[graph.LentOperands+i]
+// A lying is how a weight lies and its bias, which experts of one launch have in common.
+type lying struct {
+	line, step, aligned, biasStep int
+	dtype, bias                   tensor.DType
+}
+
+// lying returns how weight i of an expert with so many terms lies, and its bias.
+func (e *expertsCall) lying(all []operand, i, terms int) lying {
+	w := all[i]
+	s := lying{line: w.layout.Strides[0], step: w.layout.Strides[1], dtype: w.dtype}
+	if len(all) > graph.LentOperands && !all[graph.LentOperands+i].absent() {
+		bias := all[graph.LentOperands+i]
+		s.bias, s.biasStep = bias.dtype, bias.layout.Strides[0]
 	}
-	line, step := w.layout.Strides[0], w.layout.Strides[1]
-	biasStep := 0
-	if !bias.absent() {
-		biasStep = bias.layout.Strides[0]
+	s.aligned = flag(terms%8 == 0 && e.codings[i] == nil && vectors(w, 16/w.dtype.Size(), s.step, s.line))
+	return s
+}
+
+// alike returns how many experts from one on lie alike, and have a launch.
+func (e *expertsCall) alike(from int) int {
+	each := graph.ExpertOperands(e.l.attrs)
+	of := func(expert int) (all [graph.LentOperands]lying) {
+		w := e.l.in[graph.ExpertsFirst+expert*each:][:each]
+		for i, terms := range [...]int{e.hidden, e.hidden, e.inner} {
+			all[i] = e.lying(w, i, terms)
+		}
+		return all
 	}
-	aligned := flag(terms%8 == 0 && e.codings[i] == nil && vectors(w, 16/w.dtype.Size(), step, line))
-	c.read(w).ints(7, line, step, int(w.bytes)-w.layout.Offset, int(dtypeCodes[w.dtype]), aligned, int(dtypeCodes[bias.dtype]), biasStep)
-	c.ints(codingInts, e.codings[i]...).read(bias)
+	first, n := of(from), 1
+	for n < expertsBatch && from+n < e.all && of(from+n) == first {
+		n++
+	}
+	return n
+}
+
+// weights passes weight i of some experts with their biases: as many pointers as a launch has experts, twice, an om_expert_weight
+// and an om_coding.
+func (e *expertsCall) weights(c *call, batch []operand, i, terms int) {
+	each := graph.ExpertOperands(e.l.attrs)
+	for _, at := range [...]int{i, graph.LentOperands + i} {
+		for expert := range expertsBatch {
+			if at < each && expert*each < len(batch) {
+				c.read(batch[expert*each+at])
+			} else {
+				c.i64(0)
+			}
+		}
+	}
+	s, lines := e.lying(batch[:each], i, terms), batch[i].shape()[0]
+	end := (lines-1)*s.line + batch[i].shape()[1] // of blocks
+	c.ints(7, s.line, s.step, end, int(dtypeCodes[s.dtype]), s.aligned, int(dtypeCodes[s.bias]), s.biasStep)
+	c.ints(codingInts, e.codings[i]...)
 }

@@ -3,7 +3,7 @@
 #include "codes.h"
 
 // Layers of which each row takes a few experts out of many: graph op experts. Pairs of a row and a place that names an expert are
-// listed by expert; then each expert has two launches, which look on the GPU at which pairs are its own, and have nothing to do
+// listed by expert; then two launches for every BATCH experts look on the GPU at which pairs are theirs, and have nothing to do
 // where none is; in the end what experts gave is summed in the router's order. Weights are floats, or blocks of codes.
 //
 // A sum has one order, for any number of rows: the terms are cut into steps of STEP and those into PARTS as even runs, as those of
@@ -15,6 +15,13 @@
 #define LINES 2
 #define ROWS 4
 #define SUMS (LINES * ROWS)
+// BATCH is how many experts a launch has, of which blockIdx.z is one.
+#define BATCH 8
+#define EIGHT(name)                                                                                                     \
+	const void *name##0, const void *name##1, const void *name##2, const void *name##3, const void *name##4, const void *name##5, \
+		const void *name##6, const void *name##7
+#define ONE_OF(name, i)                                                                                                 \
+	(i < 4 ? i < 2 ? i == 0 ? name##0 : name##1 : i == 2 ? name##2 : name##3 : i < 6 ? i == 4 ? name##4 : name##5 : i == 6 ? name##6 : name##7)
 
 // om_experts_sort lists the pairs of some rows by expert, and those of each in their order: one block. ends say where in the list
 // the pairs of each expert end.
@@ -43,13 +50,13 @@ OM_KERNEL(om_experts_sort, int *ends, int *order, const om_i64 *ids, OM_GIVEN om
 	}
 }
 
-// How a weight of an expert lies: expertsCall.weight of op_experts.go. type is OM_U8 for blocks of codes, of which end bytes are left; wide
+// How a weight of an expert lies: expertsCall.weights of op_experts.go. type is OM_U8 for blocks of codes, of which end bytes are left; wide
 // says that eight elements can be read at once.
 struct om_expert_weight {
 	om_i64 line, step, end, type, wide, bias_type, bias_step;
 };
 
-// The pairs of an expert, and the sizes of its products: launchExperts of op_experts.go.
+// The first expert of a launch, and the sizes of its products: launchExperts of op_experts.go.
 struct om_expert {
 	om_i64 expert, named, first, lines, terms, x_step, x_wide, weigh, weights_step;
 };
@@ -143,13 +150,17 @@ OM_DEVICE void om_expert_table(float *table, const om_coding &c, int from) {
 // om_experts_gate has an expert's pairs go through its gate and its up: hidden, by pair. Inputs are multiplied with weights where o
 // says so. a and b are the numbers of the activation, or alpha and limit.
 OM_KERNEL(om_experts_gate, float *hidden, const float *x, OM_GIVEN om_layout rows, const float *weights, OM_GIVEN om_layout weights_rows,
-		  const int *ends, const int *order, const void *gate, OM_GIVEN om_expert_weight gate_s, OM_GIVEN om_coding gate_c,
-		  const void *gate_bias, const void *up, OM_GIVEN om_expert_weight up_s, OM_GIVEN om_coding up_c, const void *up_bias,
+		  const int *ends, const int *order, EIGHT(gates), EIGHT(gate_biases), OM_GIVEN om_expert_weight gate_s, OM_GIVEN om_coding gate_c,
+		  EIGHT(ups), EIGHT(up_biases), OM_GIVEN om_expert_weight up_s, OM_GIVEN om_coding up_c,
 		  OM_GIVEN om_expert o, int act, float a, float b) {
 	__shared__ float table[LINES][16];
 	__shared__ float found[PARTS][SUMS];
-	int from = o.expert > 0 ? ends[o.expert - 1] : 0, end = ends[o.expert], t = threadIdx.x;
-	om_i64 line = blockIdx.x;
+	int one = blockIdx.z, t = threadIdx.x;
+	om_i64 expert = o.expert + one, line = blockIdx.x;
+	int from = expert > 0 ? ends[expert - 1] : 0, end = ends[expert];
+	if (from == end)
+		return;
+	const void *gate = ONE_OF(gates, one), *gate_bias = ONE_OF(gate_biases, one), *up = ONE_OF(ups, one), *up_bias = ONE_OF(up_biases, one);
 	const void *w[LINES] = {gate, up};
 	const om_expert_weight *s[LINES] = {&gate_s, &up_s};
 	const om_coding *c[LINES] = {&gate_c, &up_c};
@@ -175,12 +186,16 @@ OM_KERNEL(om_experts_gate, float *hidden, const float *x, OM_GIVEN om_layout row
 }
 
 // om_experts_down has them go through its down: results, by pair.
-OM_KERNEL(om_experts_down, float *results, const float *hidden, const int *ends, const int *order, const void *down,
-		  OM_GIVEN om_expert_weight down_s, OM_GIVEN om_coding down_c, const void *down_bias, OM_GIVEN om_expert o) {
+OM_KERNEL(om_experts_down, float *results, const float *hidden, const int *ends, const int *order, EIGHT(downs), EIGHT(down_biases),
+		  OM_GIVEN om_expert_weight down_s, OM_GIVEN om_coding down_c, OM_GIVEN om_expert o) {
 	__shared__ float table[LINES][16];
 	__shared__ float found[PARTS][SUMS];
-	int from = o.expert > 0 ? ends[o.expert - 1] : 0, end = ends[o.expert], t = threadIdx.x;
-	om_i64 line = (om_i64)blockIdx.x * LINES;
+	int one = blockIdx.z, t = threadIdx.x;
+	om_i64 expert = o.expert + one, line = (om_i64)blockIdx.x * LINES;
+	int from = expert > 0 ? ends[expert - 1] : 0, end = ends[expert];
+	if (from == end)
+		return;
+	const void *down = ONE_OF(downs, one), *down_bias = ONE_OF(down_biases, one);
 	const void *w[LINES] = {down, down};
 	const om_expert_weight *s[LINES] = {&down_s, &down_s};
 	const om_coding *c[LINES] = {&down_c, &down_c};
