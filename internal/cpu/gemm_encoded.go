@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"encoding/binary"
+	"math"
 	"strings"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
@@ -74,12 +75,14 @@ var turns = map[string]func(x *turning){
 	"Q5_K":   (*turning).q5k,
 	"Q6_K":   (*turning).q6k,
 	"IQ4_XS": (*turning).iq4xs,
+	"MXFP4":  (*turning).mxfp4,
 }
 
 // Numbers of codes of half a byte.
 var (
 	tableQ4  = *simd.TableOf([16]int8{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7})
 	tableIQ4 = *simd.TableOf([16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113})
+	tableMX  = *simd.TableOf([16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}) // twice the numbers
 	tableOwn = *simd.TableOf([16]int8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
 )
 
@@ -129,6 +132,17 @@ func (x *turning) heads(blocks int, src []byte, size int) {
 func (x *turning) halfBytes(size int, table *[32]byte) {
 	x.heads(x.blocks, x.src, size)
 	x.run(simd.Turn{Steps: x.blocks, Pieces: 1, Src: x.src[2:], Gap: 2, Scales: x.d[:], Table: table})
+}
+
+// mxfp4 is for blocks of an exponent and 16 bytes.
+func (x *turning) mxfp4() {
+	const size = 17
+	for b := range x.blocks {
+		for i := range simd.TurnedLines {
+			x.d[b*simd.TurnedLines+i] = float32(math.Ldexp(1, int(x.src[i*x.stride+b*size])-128))
+		}
+	}
+	x.run(simd.Turn{Steps: x.blocks, Pieces: 1, Src: x.src[1:], Gap: 1, Scales: x.d[:], Table: &tableMX})
 }
 
 func (x *turning) q41() {
