@@ -71,3 +71,14 @@ func Share(could []int, room int) []int {
 	}
 	return got
 }
+
+// Expect has passes of one row be held for as long as one says, and those of more for as long as more says.
+func (e *Engine) Expect(ctx context.Context, one, more float64) error {
+	return e.between(ctx, func() error {
+		for rows := 1; rows <= mostAhead; rows *= 2 {
+			e.ahead.widths[rows] = &width{seconds: more}
+		}
+		e.ahead.widths[1].seconds = one
+		return nil
+	})
+}

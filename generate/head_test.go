@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -266,6 +267,57 @@ func TestHeadGuesses(t *testing.T) {
 			}
 			if s := e.Stats(); s.Guessed != 3 || s.Accepted != 3 || got.Passes != passes {
 				t.Errorf("%s, %d rows: %d of %d right, %d passes: %v", head.Name, rows, s.Accepted, s.Guessed, got.Passes, got.Tokens)
+			}
+		}
+	}
+}
+
+// TestHeadGoesOn: behind guesses that were right a head guesses what it would if they had been in the prompt. A text in which
+// that token comes next shows which it is: one guess more is right.
+func TestHeadGoesOn(t *testing.T) {
+	list, err := fixtures.Eagles("../models/testdata/families/hf/eagle.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := tinyModel(t)
+	for _, head := range list[:2] {
+		folder := t.TempDir()
+		if err := head.Write(folder, 32); err != nil {
+			t.Fatal(err)
+		}
+		ckpt, err := loader.Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ckpt.Close()
+		draft, err := models.BuildHead(ckpt, model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := generate.New(t.Context(), model, generate.Options{Draft: draft, Speculate: 3, Context: 32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		guessed := func(whole []int, prompt int) int {
+			for id := range 32 {
+				before := e.Stats().Accepted
+				text := forced(append(whole[prompt:len(whole):len(whole)], id))
+				r := generate.Request{Prompt: whole[:prompt], MaxTokens: len(text) + 1, Constraint: &text}
+				if _, err := e.Generate(t.Context(), r, nil); err != nil {
+					t.Fatal(err)
+				}
+				if int(e.Stats().Accepted-before) == (len(whole)-1-prompt)/4*3+1 {
+					return id
+				}
+			}
+			return -1
+		}
+		for x := range 12 {
+			whole := slices.Concat(head.Tokens, head.Guesses, []int{x})
+			parts, once := guessed(whole, len(head.Tokens)-1), guessed(whole, len(whole)-1)
+			if parts != once || once < 0 && head.Name == "eagle" { // the other one does not choose from all tokens
+				t.Errorf("%s: %d behind what it guessed and %d, but %d behind the same prompt", head.Name, parts, x, once)
 			}
 		}
 	}

@@ -114,3 +114,30 @@ func TestShareText(t *testing.T) {
 		t.Errorf("%d passes beside others, %d alone, %d with an equal part", got.Passes, want.Passes, part.Passes)
 	}
 }
+
+// TestDeclined: where wider passes are expected to take far longer nothing is guessed, and it is counted that something
+// could have been; where they take no longer, it is guessed.
+func TestDeclined(t *testing.T) {
+	round := []int{5, 6, 7, 8, 9, 10, 11}
+	for _, slow := range []bool{true, false} {
+		e := longEngine(t, chatFolder, generate.Options{Context: 240})
+		one, more := 1.0, 1e12
+		if !slow {
+			one, more = more, one
+		}
+		if err := e.Expect(t.Context(), one, more); err != nil {
+			t.Fatal(err)
+		}
+		r := generate.Request{Prompt: slices.Repeat(round, 4), MaxTokens: 40, Constraint: &rounds{tokens: round}}
+		if _, err := e.Generate(t.Context(), r, nil); err != nil {
+			t.Fatal(err)
+		}
+		if s := e.Stats(); !e.Guesses() || (s.Guessed == 0) != slow || (s.Declined == 38) != slow || (s.Declined == 0) == slow {
+			t.Errorf("wider passes are slow is %v: %d guessed, %d passes declined", slow, s.Guessed, s.Declined)
+		}
+	}
+	off := longEngine(t, chatFolder, generate.Options{Context: 240, Speculate: generate.NoSpeculation})
+	if off.Guesses() {
+		t.Error("guesses where nothing is to be guessed")
+	}
+}
