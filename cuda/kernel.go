@@ -139,7 +139,8 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 		step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool {
 			return p.Form == packedLast && !onTensorCores(capability, g.Values[op.In[p.In].Value].DType)
 		})
-		if in, _ := g.Specs(op, nil, nil); capability >= tensorCapability && op.Kind == "linear" && !graph.IsEncoded(op.Attrs) && widensInBlocks(in, op.Attrs) {
+		if in, _ := g.Specs(op, nil, nil); capability >= tensorCapability && op.Kind == "linear" &&
+			!graph.IsEncoded(op.Attrs) && widensInBlocks(in, op.Attrs) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
 	}

@@ -161,7 +161,8 @@ func tableOf(name string, head ...byte) (table [16]float32) {
 
 // ints returns the coding as the kernels take it: an om_coding.
 func (c *coding) ints(e *encoded.Encoding) []int {
-	list := []int{c.kind, bits.TrailingZeros64(uint64(e.Elements)), int(e.Bytes), c.head, c.half, int(dtypeCodes[c.dtype])}
+	list := []int{c.kind, bits.TrailingZeros64(uint64(e.Elements)), int(e.Bytes), c.head, c.half,
+		int(dtypeCodes[c.dtype])}
 	for i := 0; i < len(c.table); i += 2 {
 		var both [8]byte
 		binary.LittleEndian.PutUint32(both[:], math.Float32bits(c.table[i]))
@@ -256,8 +257,10 @@ func launchCodes(l *launch) error {
 		name, grid = "om_codes_4", dims{ceilDiv(n, codesLines), ceilDiv(m, codesRows), 1}
 	}
 	c := l.call(name).write(out).read(x).read(w).read(bias).i32(dtypeCodes[bias.dtype]).read(added)
-	c.ints(10, int(m), int(n), terms, rows, step(x), w.layout.Strides[0], int(w.bytes)-w.layout.Offset, step(bias), addedRows, step(added))
-	c.ints(codingInts, code.ints(e)...).i32(int32(flag(vectors(x, 4, step(x), rows)))).activation(l.attrs, tensor.Float32)
+	c.ints(10, int(m), int(n), terms, rows, step(x), w.layout.Strides[0], int(w.bytes)-w.layout.Offset, step(bias),
+		addedRows, step(added))
+	c.ints(codingInts, code.ints(e)...).i32(int32(flag(vectors(x, 4, step(x), rows)))).activation(l.attrs,
+		tensor.Float32)
 	return c.grid(grid, dims{codesThreads, 1, 1}, 0)
 }
 
@@ -286,6 +289,7 @@ func launchDecode(l *launch) error {
 	}
 	e, code, _ := codingOf(l.attrs.String(graph.EncodingAttr))
 	columns := int64(out.shape()[len(out.shape())-1])
-	c := l.call("om_decode").write(out).read(blocks).layout(blocks.layout.Leading(1)).i64(blocks.bytes - int64(blocks.layout.Offset))
+	c := l.call("om_decode").write(out).read(blocks).layout(blocks.layout.Leading(1)).
+		i64(blocks.bytes - int64(blocks.layout.Offset))
 	return c.ints(codingInts, code.ints(e)...).divisor(columns/8, n).i64(n).over(n)
 }

@@ -92,7 +92,8 @@ func launchExperts(l *launch) error {
 	if l.out[0].size() == 0 {
 		return nil
 	}
-	e := expertsCall{expertsSizes: sizesOfExperts(l.in[0].shape(), l.in[1].shape(), l.in[graph.ExpertsFirst].shape(), l.attrs), l: l}
+	e := expertsCall{expertsSizes: sizesOfExperts(l.in[0].shape(), l.in[1].shape(),
+		l.in[graph.ExpertsFirst].shape(), l.attrs), l: l}
 	at := int64(0)
 	for i, bytes := range e.bytes() {
 		*[]*span{&e.ends, &e.order, &e.between, &e.results}[i] = l.work.slice(at, bytes)
@@ -103,7 +104,8 @@ func launchExperts(l *launch) error {
 			e.codings[i] = code.ints(encoding)
 		}
 	}
-	e.act, e.a, e.b = activationCodes[l.attrs.String("act")], float32(l.attrs.Float("act_a")), float32(l.attrs.Float("act_b"))
+	e.act, e.a, e.b = activationCodes[l.attrs.String("act")], float32(l.attrs.Float("act_a")),
+		float32(l.attrs.Float("act_b"))
 	if l.attrs.String("act") == "clamped" {
 		e.act, e.a, e.b = expertsClamped, float32(l.attrs.Float("alpha")), float32(l.attrs.Float("limit"))
 	}
@@ -122,7 +124,8 @@ func lastStep(o operand) int { return o.layout.Strides[len(o.layout.Strides)-1] 
 func (e *expertsCall) compute(first, count int) error {
 	l, pairs := e.l, int64(count)*int64(e.named)
 	x, ids, weights := l.in[0], l.in[1], l.in[2]
-	c := l.call("om_experts_sort").scratch(e.ends).scratch(e.order).read(ids).layout(ids.layout.Leading(1)).i64(int64(lastStep(ids)))
+	c := l.call("om_experts_sort").scratch(e.ends).scratch(e.order).read(ids).
+		layout(ids.layout.Leading(1)).i64(int64(lastStep(ids)))
 	c.i64(int64(first)).i64(int64(e.named)).i64(pairs).i64(int64(e.all)).status()
 	if err := c.grid(dims{1, 1, 1}, dims{expertsThreads, 1, 1}, 0); err != nil {
 		return err
@@ -137,7 +140,8 @@ func (e *expertsCall) compute(first, count int) error {
 	each := graph.ExpertOperands(l.attrs)
 	for from := 0; from < e.all; {
 		alike := e.alike(from)
-		c := l.call("om_experts_gate").scratch(e.between).read(x).layout(x.layout.Leading(1)).read(weights).layout(weights.layout.Leading(1))
+		c := l.call("om_experts_gate").scratch(e.between).read(x).layout(x.layout.Leading(1)).
+			read(weights).layout(weights.layout.Leading(1))
 		c.scratch(e.ends).scratch(e.order)
 		batch := l.in[graph.ExpertsFirst+from*each:][:alike*each]
 		e.weights(c, batch, 0, e.hidden)
@@ -150,13 +154,15 @@ func (e *expertsCall) compute(first, count int) error {
 		c = l.call("om_experts_down").scratch(e.results).scratch(e.between).scratch(e.ends).scratch(e.order)
 		e.weights(c, batch, 2, e.inner)
 		c.ints(9, from, e.named, first, e.hidden, e.inner, 1, flag(e.inner%8 == 0))
-		if err := c.grid(dims{ceilDiv(int64(e.hidden), expertsLines), down, int64(alike)}, dims{expertsThreads, 1, 1}, 0); err != nil {
+		if err := c.grid(dims{ceilDiv(int64(e.hidden), expertsLines), down, int64(alike)},
+			dims{expertsThreads, 1, 1}, 0); err != nil {
 			return err
 		}
 		from += alike
 	}
 	n := int64(count) * int64(e.hidden)
-	c = l.call("om_experts_sum").write(l.out[0]).scratch(e.results).read(ids).layout(ids.layout.Leading(1)).i64(int64(lastStep(ids)))
+	c = l.call("om_experts_sum").write(l.out[0]).scratch(e.results).read(ids).
+		layout(ids.layout.Leading(1)).i64(int64(lastStep(ids)))
 	c.read(weights).layout(weights.layout.Leading(1)).i64(int64(lastStep(weights))).i32(int32(1 - weigh))
 	c.i64(int64(first)).i64(int64(e.named)).i64(int64(e.all)).i64(int64(e.hidden))
 	return c.i64(n).over(n)

@@ -99,7 +99,8 @@ func launchStateScan(l *launch) error {
 func launchStateDelta(l *launch) error {
 	keys, values := l.in[1].shape(), l.in[2].shape()
 	w := walk{
-		sequences: values[0], tokens: values[1], heads: values[2], each: values[2] / keys[2], rows: keys[3], columns: values[3],
+		sequences: values[0], tokens: values[1], heads: values[2], each: values[2] / keys[2], rows: keys[3],
+		columns: values[3],
 	}
 	return l.walked("om_state_delta", w, stateTeam(w.rows), l.in[:5], int32(flag(len(l.in[3].shape()) == 4)))
 }

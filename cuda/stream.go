@@ -140,7 +140,8 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	defer s.mu.Unlock()
 	a := &s.launch
 	var err error
-	a.kind, a.attrs, a.work, a.blas = l.Op.Kind, l.Op.Attrs, span{}, l.Step.Kernel == blasKernel && s.d.blas.handle.Load() != nil
+	a.kind, a.attrs, a.work, a.blas = l.Op.Kind, l.Op.Attrs, span{}, l.Step.Kernel == blasKernel &&
+		s.d.blas.handle.Load() != nil
 	if a.in, err = s.d.operands(a.in[:0], l.In); err != nil {
 		return err
 	}

@@ -354,7 +354,8 @@ func (e *Engine) startSession(ctx context.Context, whole *models.Model, steps mo
 	if err == nil {
 		e.vocabulary = p.Lowered.Graph.Outputs[0].Operand.Layout.Shape[1]
 		if d := e.draft; d != nil && d.words() != e.vocabulary {
-			err = &RequestError{"Draft", fmt.Sprintf("a model of %d tokens, and the other has %d", d.words(), e.vocabulary)}
+			err = &RequestError{"Draft", fmt.Sprintf("a model of %d tokens, and the other has %d", d.words(),
+				e.vocabulary)}
 		}
 	}
 	if err == nil && e.opts.Remote != nil {

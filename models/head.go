@@ -173,7 +173,8 @@ func headTokens(weights []tensor.Weight, known, vocabulary int) ([]int, error) {
 	shape := w.Layout.Shape
 	listed := shape.Equal(tensor.Shape{known}) && w.Layout.IsContiguous() && !w.BigEndian
 	if w.DType != tensor.Int64 && w.DType != tensor.Int32 || !listed {
-		return nil, fmt.Errorf("%w: %s is %v %v, not numbers for %d tokens", loader.ErrFormat, w.Name, w.DType, shape, known)
+		return nil, fmt.Errorf("%w: %s is %v %v, not numbers for %d tokens", loader.ErrFormat, w.Name, w.DType,
+			shape, known)
 	}
 	raw, err := firstBytes(&w, maxHeadTokens)
 	if err != nil {

@@ -37,7 +37,8 @@ func (b *quantBuilder) packed(module string) error {
 		return err
 	}
 	w := encoded.Words{
-		Rows: rows, Columns: columns, Order: encoded.InRows, Codes: codes.Span(), Scales: scales.Span(), DType: scales.DType, ByRow: true,
+		Rows: rows, Columns: columns, Order: encoded.InRows, Codes: codes.Span(), Scales: scales.Span(),
+		DType: scales.DType, ByRow: true,
 	}
 	for _, bits := range []int64{4, 8} {
 		if columns > 0 && (columns+32/bits-1)/(32/bits) == size {
@@ -45,7 +46,8 @@ func (b *quantBuilder) packed(module string) error {
 		}
 	}
 	if w.Bits == 0 {
-		return &UnsupportedError{What: fmt.Sprintf("%s, words of other than 4 or 8 bits for each of %d numbers", codes.Name, columns)}
+		return &UnsupportedError{What: fmt.Sprintf("%s, words of other than 4 or 8 bits for each of %d numbers",
+			codes.Name, columns)}
 	}
 	if w.Group, err = groupOf(scales, rows, columns); err != nil {
 		return err
@@ -103,7 +105,8 @@ func groupOf(scales *tensor.Weight, rows, columns int64) (int64, error) {
 		return columns, nil
 	}
 	if len(s) != 2 || int64(s[0]) != rows || s[1] < 1 || columns%int64(s[1]) != 0 {
-		return 0, fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, scales.Name, s, rows, columns)
+		return 0, fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, scales.Name,
+			s, rows, columns)
 	}
 	return columns / int64(s[1]), nil
 }
@@ -215,7 +218,8 @@ func (b *quantBuilder) fours(module string) error {
 		}
 		if global.NumElements() != 1 || f.Powers {
 			n := global.NumElements()
-			return fmt.Errorf("%w: %s has %d numbers, and scales are %v", loader.ErrFormat, global.Name, n, scales.DType)
+			return fmt.Errorf("%w: %s has %d numbers, and scales are %v", loader.ErrFormat, global.Name, n,
+				scales.DType)
 		}
 		raw, err := firstBytes(global, 4)
 		if err != nil {

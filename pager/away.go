@@ -252,7 +252,8 @@ func (g *Pager) lay(x *movedOp, part *movedPart) {
 	slot := int64(part.slot) * p.CacheSlotBytes
 	for k := range x.caches {
 		a := x.launch.In[3+k]
-		a.Region = device.Region{Memory: g.away.slots, Offset: slot + x.caches[k].offset, Bytes: int64(x.room*graph.BlockRows) * x.caches[k].each}
+		a.Region = device.Region{Memory: g.away.slots, Offset: slot + x.caches[k].offset,
+			Bytes: int64(x.room*graph.BlockRows) * x.caches[k].each}
 		a.Operand.Layout.Shape = slices.Clone(a.Operand.Layout.Shape)
 		a.Operand.Layout.Shape[0] = x.room * graph.BlockRows
 		a.Spec.Shape = a.Operand.Layout.Shape
@@ -375,7 +376,8 @@ func (g *Pager) name(x *movedOp) error {
 					places = append(places, k*graph.BlockRows+p%graph.BlockRows)
 				}
 			}
-			for b := 0; also != nil && b < also.Operand.Layout.Shape[1]; b++ { // further blocks that the row is written to
+			// further blocks that the row is written to
+			for b := 0; also != nil && b < also.Operand.Layout.Shape[1]; b++ {
 				l := &also.Operand.Layout
 				if k := elementOf(others, l.Offset+r*l.Strides[0]+b*l.Strides[1]); k >= 0 && k < x.blocks {
 					named, places = append(named, k), append(places, k*graph.BlockRows+p%graph.BlockRows)
@@ -458,7 +460,8 @@ func runsOf(set []bool, places int, place func(int) int) []placeRun {
 			continue
 		}
 		at := place(i * places)
-		if n := len(list); n > 0 && list[n-1].first+list[n-1].places == i*places && list[n-1].at+list[n-1].places == at {
+		if n := len(list); n > 0 && list[n-1].first+list[n-1].places == i*places &&
+			list[n-1].at+list[n-1].places == at {
 			list[n-1].places += places
 		} else {
 			list = append(list, placeRun{i * places, places, at})
@@ -471,7 +474,8 @@ func runsOf(set []bool, places int, place func(int) int) []placeRun {
 const transferBytes = 1 << 20
 
 // moveBlocks moves runs of places of an op's caches behind what was to be moved before, and counts them.
-func (g *Pager) moveBlocks(x *movedOp, part *movedPart, runs []placeRun, move func(scratch, []byte, int64) error, count *int64) *blockTransfer {
+func (g *Pager) moveBlocks(x *movedOp, part *movedPart, runs []placeRun, move func(scratch, []byte, int64) error,
+	count *int64) *blockTransfer {
 	type piece struct {
 		of    *movedCache
 		bytes []byte
@@ -485,7 +489,8 @@ func (g *Pager) moveBlocks(x *movedOp, part *movedPart, runs []placeRun, move fu
 	for k := range x.caches {
 		c := &x.caches[k]
 		slot := host.HostBytes(device.Region{
-			Memory: g.away.slots, Offset: int64(part.slot)*g.current.plan.CacheSlotBytes + c.offset, Bytes: int64(x.room*graph.BlockRows) * c.each,
+			Memory: g.away.slots, Offset: int64(part.slot)*g.current.plan.CacheSlotBytes + c.offset,
+			Bytes: int64(x.room*graph.BlockRows) * c.each,
 		})
 		for _, run := range runs {
 			bytes, from, at := int64(run.places)*c.each, int64(run.at)*c.each, c.of.at+int64(run.first)*c.each

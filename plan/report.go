@@ -45,7 +45,8 @@ func (p *Plan) cachesText() string {
 	if p.CacheSlotBlocks > 0 {
 		some = fmt.Sprintf(" with %d blocks", p.CacheSlotBlocks)
 	}
-	return fmt.Sprintf("caches %d, %d slots of %d%s among them for %d in a file, ", p.CacheBytes, p.CacheSlots, p.CacheSlotBytes, some, p.CacheFileBytes)
+	return fmt.Sprintf("caches %d, %d slots of %d%s among them for %d in a file, ", p.CacheBytes, p.CacheSlots,
+		p.CacheSlotBytes, some, p.CacheFileBytes)
 }
 
 // String writes the plan for people: a line for each group, then the sums.

@@ -82,7 +82,8 @@ func (x *inputs) add(ctx context.Context, f *Folder, it *item) error {
 	var wanted []string
 	named := make(map[string]bool)
 	f.eachInput(func(other *item, input string) {
-		if (other == it || len(wanted) > 0) && x.layers[input] > 0 && x.sums[input] == nil && x.made[input] == nil && !x.few[input] && !named[input] {
+		if (other == it || len(wanted) > 0) && x.layers[input] > 0 && x.sums[input] == nil &&
+			x.made[input] == nil && !x.few[input] && !named[input] {
 			wanted, named[input] = append(wanted, input), true
 		}
 	})

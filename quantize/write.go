@@ -364,7 +364,8 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 	f.inputs.done(f, it)
 	layer.Calibrated = hessian != nil || c.turned != nil && c.turned.squares != nil
 	if f.opts.Calibration != nil {
-		if input := f.opts.Calibration.Input(it.weight.Name); layer.Calibrated || f.inputs.few[input] || f.channels.few[input] {
+		if input := f.opts.Calibration.Input(it.weight.Name); layer.Calibrated || f.inputs.few[input] ||
+			f.channels.few[input] {
 			layer.RoutedRows, layer.Routed = f.opts.Calibration.Routed(input)
 		}
 	}

@@ -39,9 +39,11 @@ func (s *Session) ForeseeCaches(ctx context.Context, blocks, now int) error {
 	}
 	s.dropForesight()
 	f := &foresight{
-		from: s.cacheBlocks, to: to, limits: s.limits, given: s.given, of: make(map[*program]*program), done: make(chan struct{}),
+		from: s.cacheBlocks, to: to, limits: s.limits, given: s.given, of: make(map[*program]*program),
+		done: make(chan struct{}),
 		planner: &Session{
-			model: s.model, mode: s.mode, opts: s.opts, machine: s.machine, pooled: s.pooled, behind: s.behind, limits: s.limits, given: s.given,
+			model: s.model, mode: s.mode, opts: s.opts, machine: s.machine, pooled: s.pooled, behind: s.behind,
+			limits: s.limits, given: s.given,
 			mix: s.mix, cacheBlocks: to, within: s.giving(to), read: s.meter.Rates(),
 			programs: recent.New[*graph.Graph, *program](maxPrograms), batches: recent.New[string, *division](1),
 		},

@@ -232,7 +232,8 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	opts.settle()
 	s := &Session{}
 	m, err := machine.Open(machine.Options{
-		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, CUDACache: opts.CUDACache, CUDAEnvironment: opts.CUDAEnvironment, Absent: opts.PlanOnly,
+		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, CUDACache: opts.CUDACache,
+		CUDAEnvironment: opts.CUDAEnvironment, Absent: opts.PlanOnly,
 		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads,
 		Ops: opts.Ops, Rates: opts.Rates,
 		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,

@@ -245,7 +245,8 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 		}
 		return nil, refuse(501, "the model does not write: say \"kind\" in model.json")
 	}
-	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Context: cmp.Or(f.settings.Context, r.opts.Context), Grow: true}
+	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate,
+		Context: cmp.Or(f.settings.Context, r.opts.Context), Grow: true}
 	opts.Session.Memory, opts.Session.Mode, opts.Sequences = share, f.settings.Mode, f.settings.Sequences
 	if _, places := model.Pictures(); places > 0 {
 		opts.Pictures = defaultPictures

@@ -22,7 +22,8 @@ func NewServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ConnContext: withConn,
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 512, MaxReadFrameSize: 1 << 20, SendPingTimeout: time.Minute},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 512, MaxReadFrameSize: 1 << 20,
+			SendPingTimeout: time.Minute},
 	}
 }
 

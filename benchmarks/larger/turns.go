@@ -63,18 +63,21 @@ func summed(rows []turn) (*summary, error) {
 		return nil, errors.New("turns: no rows")
 	}
 	s := &summary{
-		Name: "in turns", PerSecond: make(map[string]float64), OfLimit: make(map[string]float64), DiskBytes: make(map[string]float64),
-		Ratios: make(map[string]float64), Least: make(map[string]float64), Most: make(map[string]float64),
+		Name: "in turns", PerSecond: make(map[string]float64), OfLimit: make(map[string]float64),
+		DiskBytes: make(map[string]float64),
+		Ratios:    make(map[string]float64), Least: make(map[string]float64), Most: make(map[string]float64),
 	}
 	first := make(map[int]turn)
 	hashes := make(map[int]string)
-	rates, parts, disks, ratios := make(map[string][]float64), make(map[string][]float64), make(map[string][]float64), make(map[string][]float64)
+	rates, parts, disks, ratios := make(map[string][]float64), make(map[string][]float64),
+		make(map[string][]float64), make(map[string][]float64)
 	for _, t := range rows {
 		if t.PerSecond <= 0 {
 			return nil, fmt.Errorf("turns: round %d: %s: no tokens", t.Round, t.Name)
 		}
 		if before, known := hashes[t.Sequences]; t.Hash != "" && known && before != t.Hash {
-			return nil, fmt.Errorf("turns: round %d: %s: logits differ from those of the same work before", t.Round, t.Name)
+			return nil, fmt.Errorf("turns: round %d: %s: logits differ from those of the same work before", t.Round,
+				t.Name)
 		} else if t.Hash != "" {
 			hashes[t.Sequences] = t.Hash
 		}
@@ -92,7 +95,8 @@ func summed(rows []turn) (*summary, error) {
 			ratios[t.Name] = append(ratios[t.Name], t.PerSecond/one.PerSecond)
 		}
 	}
-	for from, to := range map[*map[string][]float64]map[string]float64{&rates: s.PerSecond, &parts: s.OfLimit, &disks: s.DiskBytes} {
+	for from, to := range map[*map[string][]float64]map[string]float64{&rates: s.PerSecond, &parts: s.OfLimit,
+		&disks: s.DiskBytes} {
 		for name, list := range *from {
 			to[name] = median(list)
 		}

@@ -54,7 +54,8 @@ func run(ctx context.Context) error {
 	}
 	if *onlyRead {
 		const readings = 8
-		return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gigabytes": readRate(max(1, *threads), readings) / 1e9})
+		return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gigabytes": readRate(max(1, *threads),
+			readings) / 1e9})
 	}
 	ckpt, err := loader.Open(flag.Arg(0))
 	if err != nil {

@@ -348,7 +348,8 @@ type keptJSON struct {
 func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme, text *textMeasure) error {
 	layers := make([]quantizedJSON, len(r.Layers))
 	for i, l := range r.Layers {
-		layers[i] = quantizedJSON{l.Module, []int64{l.Rows, l.Columns}, l.BitsPerWeight, l.Error, nil, nil, l.BytesBefore, l.BytesAfter}
+		layers[i] = quantizedJSON{l.Module, []int64{l.Rows, l.Columns}, l.BitsPerWeight, l.Error, nil, nil,
+			l.BytesBefore, l.BytesAfter}
 		if l.Calibrated {
 			layers[i].OutputError = &l.OutputError
 		}

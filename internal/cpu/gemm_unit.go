@@ -251,7 +251,8 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 			k1 := min(k0+unitBlockK, g.unit.depth)
 			g.fetchNext(j+simd.UnitColumns, k0, k1)
 			b := simd.UnitBlock{
-				Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth * g.unit.parts, Parts: g.unit.parts,
+				Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth * g.unit.parts,
+				Parts: g.unit.parts,
 			}
 			b.B = g.unitRight(j, min(j+simd.UnitColumns, j1), k0, k1, room, mine)
 			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows*g.unit.parts:]
@@ -326,13 +327,15 @@ func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) [
 // unitFinish gives complete sums their last form: rows from whole on are in sums.
 func (g *gemmCall[T]) unitFinish(lane, whole, j0, j1 int, sums []float32, width int) {
 	if whole > 0 {
-		g.finish(lane, completeSums[T]{row: g.i0, rows: whole, j: j0, width: j1 - j0, c: g.c[g.i0*g.ldc+j0:], ldc: g.ldc}, nil)
+		g.finish(lane, completeSums[T]{row: g.i0, rows: whole, j: j0, width: j1 - j0, c: g.c[g.i0*g.ldc+j0:],
+			ldc: g.ldc}, nil)
 	}
 	if whole == g.rows {
 		return
 	}
 	rest := any(sums[whole*width:][:(g.rows-whole-1)*width+j1-j0]).([]T)
-	g.finish(lane, completeSums[T]{row: g.i0 + whole, rows: g.rows - whole, j: j0, width: j1 - j0, c: rest, ldc: width}, nil)
+	g.finish(lane, completeSums[T]{row: g.i0 + whole, rows: g.rows - whole, j: j0, width: j1 - j0, c: rest,
+		ldc: width}, nil)
 	for i := whole; i < g.rows; i++ {
 		line := rest[(i-whole)*width:][:j1-j0]
 		if row := g.i0 + i; g.o.half.Absent() {

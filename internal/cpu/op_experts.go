@@ -65,7 +65,8 @@ func expertsWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 	}
 	for _, m := range [...]int{1, 2, 3, simd.FewRows, s.tile} { // few rows are computed otherwise
 		if m <= s.tile {
-			products = max(products, productWork(threads, m, s.inner, s.hidden, form), productWork(threads, m, s.hidden, s.inner, form))
+			products = max(products, productWork(threads, m, s.inner, s.hidden, form),
+				productWork(threads, m, s.hidden, s.inner, form))
 		}
 	}
 	return ops.ScratchBytes(4, s.floats()...) + ops.ScratchBytes(4, s.integers()...) + products

@@ -68,7 +68,8 @@ func linearByCodes(c *ops.Call) {
 		lanes := max(1, min(c.Pool.Threads(), mostLanes, int(left/codesLaneBytes(g.M, g.N, g.K))))
 		g.Take(lanes, &work)
 		for range lanes {
-			g.rows, g.rooms = append(g.rows, ops.TakeReal[float32](&work, g.K)), append(g.rooms, ops.TakeReal[float32](&work, g.N))
+			g.rows, g.rooms = append(g.rows, ops.TakeReal[float32](&work, g.K)),
+				append(g.rooms, ops.TakeReal[float32](&work, g.N))
 		}
 		g.finish = takeGemm[float32]()
 		g.finish.set = g.Set
@@ -124,7 +125,8 @@ func (g *codesEndings) Run(from, to int) {
 	for lane := from; lane < to; lane++ {
 		first, end := g.Share(lane, g.M)
 		if first < end {
-			g.finish.finish(lane, completeSums[float32]{row: first, rows: end - first, width: g.N, c: g.Out[first*g.N:], ldc: g.N}, g.rooms[lane])
+			g.finish.finish(lane, completeSums[float32]{row: first, rows: end - first, width: g.N,
+				c: g.Out[first*g.N:], ldc: g.N}, g.rooms[lane])
 		}
 	}
 }

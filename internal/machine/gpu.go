@@ -44,7 +44,8 @@ func gpuOrdinal(text string) (int, error) {
 
 // openGPU opens a GPU, "cuda" or "cuda:1".
 func openGPU(o Options, ordinal string) (Machine, error) {
-	opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt, Cache: o.CUDACache, Environment: o.CUDAEnvironment}
+	opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt, Cache: o.CUDACache,
+		Environment: o.CUDAEnvironment}
 	if ordinal != "" {
 		n, err := gpuOrdinal(ordinal)
 		if err != nil {
@@ -194,7 +195,8 @@ func absentGPU(o Options, host *cpu.Device, rates cost.Rates) Machine {
 	return &absentMachine{
 		compiler{
 			device:  Device{Name: o.Device, Target: cudaTarget, Rates: rates, Lower: cuda.Lower, HostLower: host.Lower},
-			arrange: arrangedBy(cuda.Arrange), supports: cuda.Supports, encoded: cuda.ReadsCodes, gpu: true, precisions: precisions[1:],
+			arrange: arrangedBy(cuda.Arrange), supports: cuda.Supports, encoded: cuda.ReadsCodes, gpu: true,
+			precisions: precisions[1:],
 		}, host,
 	}
 }

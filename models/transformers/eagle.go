@@ -186,7 +186,8 @@ func (e *Eagle) reads(target Target) int {
 func (e *Eagle) inputs(target Target) []layers.Port {
 	numbers := func(name string, size int) layers.Port {
 		return layers.Port{
-			Name: name, DType: tensor.Float32, Shape: tensor.Shape{-1, -1, size}, Dims: []string{"batch", "sequence", ""},
+			Name: name, DType: tensor.Float32, Shape: tensor.Shape{-1, -1, size},
+			Dims: []string{"batch", "sequence", ""},
 		}
 	}
 	ports := family.TokenInputs("position_ids")(nil)

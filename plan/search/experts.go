@@ -92,7 +92,8 @@ func (d *draft) lentOf(i int) *lent {
 		}
 		list, bytes := lentSpans(g, expert.Parts[:])
 		if len(list) > 0 {
-			if _, ok := list[0].Extent.Source.(storage.InPlaceSource); ok { // room for what an aligned read has too much
+			// room for what an aligned read has too much
+			if _, ok := list[0].Extent.Source.(storage.InPlaceSource); ok {
 				bytes += 2 * storage.AlignBytes
 			}
 		}

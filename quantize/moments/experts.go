@@ -99,7 +99,8 @@ func expertMoment(g *graph.Graph, op *graph.Op, e expertInput) (sum, rows graph.
 	shape := x.ids.Layout.Shape
 	x.named = x.emit("eq", nil, x.ids, x.constant(shape, tensor.Int64, e.expert))
 	// Every row has one place at most that names the expert.
-	is := x.emit("amax", graph.Attrs{"dims": []int{len(shape) - 1}, "keepdim": true}, x.emit("cast", graph.Attrs{"dtype": tensor.Float32}, x.named))
+	is := x.emit("amax", graph.Attrs{"dims": []int{len(shape) - 1}, "keepdim": true},
+		x.emit("cast", graph.Attrs{"dtype": tensor.Float32}, x.named))
 	every := make([]int, len(shape))
 	for i := range every {
 		every[i] = i
@@ -140,7 +141,8 @@ func (x *expertGraph) rows(is graph.Operand) graph.Operand {
 	if x.op.Attrs.Bool("weigh_input") {
 		named := x.emit("cast", graph.Attrs{"dtype": tensor.Float32}, x.named)
 		weighed := x.emit("mul", nil, named, x.weights)
-		is = x.emit("sum", graph.Attrs{"dims": []int{len(x.ids.Layout.Shape) - 1}, "keepdim": true, "dtype": tensor.Float32}, weighed)
+		is = x.emit("sum", graph.Attrs{"dims": []int{len(x.ids.Layout.Shape) - 1}, "keepdim": true,
+			"dtype": tensor.Float32}, weighed)
 	}
 	in := x.op.In[0]
 	wide := is
@@ -172,7 +174,8 @@ func (x *expertGraph) activations() graph.Operand {
 			attrs[name] = v
 		}
 	}
-	ids := x.emit("sub", nil, x.emit("cast", graph.Attrs{"dtype": tensor.Int64}, x.named), x.constant(x.ids.Layout.Shape, tensor.Int64, 1))
+	ids := x.emit("sub", nil, x.emit("cast", graph.Attrs{"dtype": tensor.Int64}, x.named),
+		x.constant(x.ids.Layout.Shape, tensor.Int64, 1))
 	by := x.weights
 	if !x.op.Attrs.Bool("weigh_input") {
 		by = x.emit("cast", graph.Attrs{"dtype": tensor.Float32}, x.named)
@@ -180,7 +183,8 @@ func (x *expertGraph) activations() graph.Operand {
 	var parts []graph.Operand
 	for n := 0; n*hidden < inner; n++ {
 		pass := ones
-		pass.Layout = tensor.Layout{Shape: tensor.Shape{hidden, inner}, Strides: []int{wide, 1}, Offset: wide + 1 - n*hidden}
+		pass.Layout = tensor.Layout{Shape: tensor.Shape{hidden, inner}, Strides: []int{wide, 1},
+			Offset: wide + 1 - n*hidden}
 		in := []graph.Operand{x.op.In[0], ids, by, weights[0], weights[1], pass}
 		if each > graph.LentOperands {
 			in = append(in, weights[3], weights[4], x.constant(tensor.Shape{hidden}, tensor.Float32, 0))

@@ -280,7 +280,8 @@ func extended(g *graph.Graph, inputs []string) (*graph.Graph, error) {
 			}
 			before[e.op] = append(before[e.op], wide.Ops[len(g.Ops):]...)
 			wide.Ops = slices.Clip(wide.Ops[:len(g.Ops)])
-			wide.Outputs = append(wide.Outputs, graph.Output{Name: outputName(name), Operand: sum}, graph.Output{Name: rowsName(name), Operand: rows})
+			wide.Outputs = append(wide.Outputs, graph.Output{Name: outputName(name), Operand: sum},
+				graph.Output{Name: rowsName(name), Operand: rows})
 			continue
 		}
 		for i, at := range products[name] {

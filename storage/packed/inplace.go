@@ -55,7 +55,8 @@ func (s *Source) lay(p []byte, parts []storage.Part) (l laid, ok bool) {
 		return l, false
 	}
 	begin := l.list[0].at()
-	around, skip := storage.Extent{Source: s.raw, Offset: begin, Bytes: l.list[last].at() + l.list[last].stored() - begin}.Aligned()
+	around, skip := storage.Extent{Source: s.raw, Offset: begin,
+		Bytes: l.list[last].at() + l.list[last].stored() - begin}.Aligned()
 	l.stored, l.at = around, storage.AlignedBefore(p, room-around.Bytes)
 	if l.at < 0 {
 		return l, false

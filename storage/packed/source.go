@@ -93,7 +93,8 @@ func (s *Source) read(ctx context.Context, p []byte, off int64, bulk bool) error
 }
 
 // each calls a function with blocks as they are in the file, one after the other.
-func (s *Source) each(ctx context.Context, off, n int64, bulk bool, do func(at block, stored []byte, b *buffer) error) error {
+func (s *Source) each(ctx context.Context, off, n int64, bulk bool,
+	do func(at block, stored []byte, b *buffer) error) error {
 	b, err := s.take(ctx)
 	if err != nil {
 		return err

@@ -74,7 +74,8 @@ func makeOwn() []Encoding {
 		const dtype = tensor.BFloat16
 		adder(n, dtype)("E2M1", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableE2M1) })
 	}
-	adder(32, tensor.BFloat16)("E2M1PAIR", 8+16, func(to []float32, b []byte) { decodeE2M1Pair(to, b, tensor.BFloat16) })
+	adder(32, tensor.BFloat16)("E2M1PAIR", 8+16,
+		func(to []float32, b []byte) { decodeE2M1Pair(to, b, tensor.BFloat16) })
 	return all
 }
 

@@ -190,7 +190,8 @@ func (h *Handle) Product(p *Product, at *Places, stream uintptr) error {
 	if p.AddsC {
 		numbers[1] = at.Beta
 	}
-	err = h.l.call(matmul, h.handle, w.desc, uintptr(unsafe.Pointer(&numbers[0])), uintptr(at.A), w.a, uintptr(at.B), w.b,
+	err = h.l.call(matmul, h.handle, w.desc, uintptr(unsafe.Pointer(&numbers[0])), uintptr(at.A), w.a,
+		uintptr(at.B), w.b,
 		uintptr(unsafe.Pointer(&numbers[1])), uintptr(c), w.c, uintptr(at.D), w.d, uintptr(unsafe.Pointer(&w.algo[0])),
 		uintptr(at.Work), uintptr(w.work), stream)
 	goruntime.KeepAlive(numbers)
@@ -301,7 +302,8 @@ func (h *Handle) takeWhole(p *Product, at *Places, w *way, r *result) error {
 		return err
 	}
 	algo := of.algo
-	if err := h.l.call(check, h.handle, w.desc, w.a, w.b, w.c, w.d, uintptr(unsafe.Pointer(&algo[0])), uintptr(unsafe.Pointer(r))); err != nil {
+	if err := h.l.call(check, h.handle, w.desc, w.a, w.b, w.c, w.d, uintptr(unsafe.Pointer(&algo[0])),
+		uintptr(unsafe.Pointer(r))); err != nil {
 		return err
 	}
 	r.algo = algo

@@ -79,7 +79,8 @@ func (h host) pythons() []string {
 // toolkits are patterns of the folders in which toolkits have the library.
 func (h host) toolkits() []string {
 	var list []string
-	for _, folder := range []string{h.env("CUDA_HOME"), h.env("CUDA_PATH"), "/usr/local/cuda", "/usr/local/cuda-*", "/opt/cuda"} {
+	for _, folder := range []string{h.env("CUDA_HOME"), h.env("CUDA_PATH"), "/usr/local/cuda", "/usr/local/cuda-*",
+		"/opt/cuda"} {
 		if filepath.IsAbs(folder) {
 			list = append(list, filepath.Join(folder, "lib64"), filepath.Join(folder, "targets", "*-linux", "lib"))
 		}

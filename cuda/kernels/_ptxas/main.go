@@ -41,7 +41,8 @@ const oldCapability = 70
 // listPath is the list, from the repository's root.
 const listPath = "cuda/kernels/ptxas.txt"
 
-const listHead = "# What kernels take of each thread's own memory, in bytes, by ptxas " + version + " (7.0: " + oldVersion + "): compute capability, kernel, frame,\n" +
+const listHead = "# What kernels take of each thread's own memory, in bytes, by ptxas " + version + " (7.0: " +
+	oldVersion + "): compute capability, kernel, frame,\n" +
 	"# spilled by stores and by loads. Kernels that are not here take none. Made by go run ./cuda/kernels/_ptxas -rewrite.\n"
 
 // A kernel's use of an architecture.

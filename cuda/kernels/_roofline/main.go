@@ -96,9 +96,11 @@ func run(rewrite bool) error {
 			}
 			for i, l := range loops {
 				percent, bound := m.reaches(&l, f.size, registers, len(text)-l.all)
-				fmt.Fprintf(&list, "%d %s %d %.0f %s %d %d %d %d\n", m.capability, f.prefix, i, percent, bound, l.longest, l.products, l.reads, l.copies)
+				fmt.Fprintf(&list, "%d %s %d %.0f %s %d %d %d %d\n", m.capability, f.prefix, i, percent, bound,
+					l.longest, l.products, l.reads, l.copies)
 				if most := listed[place(m.capability, f.prefix, i)]; math.Round(percent) < most {
-					below = append(below, fmt.Errorf("%s: %.0f percent, the list says %.0f", place(m.capability, f.prefix, i), percent, most))
+					below = append(below, fmt.Errorf("%s: %.0f percent, the list says %.0f",
+						place(m.capability, f.prefix, i), percent, most))
 				}
 			}
 		}
@@ -194,7 +196,8 @@ func disassembled(dir, family, kernel string, capability int) ([]instruction, in
 	if err := os.WriteFile(from, image, 0o644); err != nil {
 		return nil, 0, err
 	}
-	said, err := exec.Command(program("OPTIMEM_PTXAS", "ptxas"), "-v", "-arch=sm_"+strconv.Itoa(capability), from, "-o", to).CombinedOutput()
+	said, err := exec.Command(program("OPTIMEM_PTXAS", "ptxas"), "-v", "-arch=sm_"+strconv.Itoa(capability), from,
+		"-o", to).CombinedOutput()
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w\n%s", err, said)
 	}
@@ -294,7 +297,8 @@ func longestWay(body []instruction) loop {
 			w.copies++
 		}
 		offer := func(to int) {
-			if to <= len(body) && (w.products > ways[to].products || w.products == ways[to].products && w.longest > ways[to].longest) {
+			if to <= len(body) && (w.products > ways[to].products || w.products == ways[to].products &&
+				w.longest > ways[to].longest) {
 				ways[to] = w
 			}
 		}

@@ -123,7 +123,8 @@ func (p *Product) Share(lane, n int) (from, to int) {
 func (p *Product) row(r int) *simd.Codes {
 	blocks := p.K / simd.CodeBlock
 	return &simd.Codes{
-		Codes: p.inputs.Codes[r*p.K:][:p.K], Scales: p.inputs.Scales[r*blocks:][:blocks], Extra: p.inputs.Extra[r*blocks:][:blocks],
+		Codes: p.inputs.Codes[r*p.K:][:p.K], Scales: p.inputs.Scales[r*blocks:][:blocks],
+		Extra: p.inputs.Extra[r*blocks:][:blocks],
 	}
 }
 

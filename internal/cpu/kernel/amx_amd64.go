@@ -76,7 +76,8 @@ func (u *UnitBlock) few(rows int) {
 func (u *UnitBlock) tiles(panel int) {
 	b, first, c := &u.B[panel*u.panelBytes()], &u.First[panel*UnitColumns], &u.C[panel*UnitColumns]
 	amxTiles(
-		&unitConfig[0], u.Blocks, u.Steps, u.parts(), &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst, 4*UnitRows*u.LdFirst, c, 4*u.Ldc,
+		&unitConfig[0], u.Blocks, u.Steps, u.parts(), &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst,
+		4*UnitRows*u.LdFirst, c, 4*u.Ldc,
 	)
 }
 

@@ -13,16 +13,20 @@ import (
 func init() {
 	neon.encoded = encodedSet{
 		bytes: func(steps, pieces int, src *byte, stride, gap int, scales, dst *float32, ldd int) {
-			(&plainTurn{steps: steps, pieces: pieces, stride: stride, gap: gap, ldd: ldd / 4}).run(src, scales, nil, dst)
+			(&plainTurn{steps: steps, pieces: pieces, stride: stride, gap: gap, ldd: ldd / 4}).run(src, scales, nil,
+				dst)
 		},
 		bytesMin: func(steps, pieces int, src *byte, stride, gap int, scales, minima, dst *float32, ldd int) {
-			(&plainTurn{steps: steps, pieces: pieces, stride: stride, gap: gap, ldd: ldd / 4}).run(src, scales, minima, dst)
+			(&plainTurn{steps: steps, pieces: pieces, stride: stride, gap: gap, ldd: ldd / 4}).run(src, scales,
+				minima, dst)
 		},
-		nibbles: func(steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, dst *float32, ldd, apart int) {
+		nibbles: func(steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte,
+			dst *float32, ldd, apart int) {
 			turnNibblesOf(nil)(steps, pieces, src, stride, gap, scales, other, table, nil, dst, ldd, apart)
 		},
-		nibblesMin: turnNibblesOf(nil), nibblesF16: turnNibblesOf(roundedToF16), nibblesBF16: turnNibblesOf(roundedToBF16),
-		heads: turnHeads, scalesK: turnScalesK,
+		nibblesMin: turnNibblesOf(nil), nibblesF16: turnNibblesOf(roundedToF16),
+		nibblesBF16: turnNibblesOf(roundedToBF16),
+		heads:       turnHeads, scalesK: turnScalesK,
 		expandQ5K: expandQ5K, expandQ6K: expandQ6K128, expandQ50: expandQ50,
 	}
 	neon.word = wordSet{
@@ -64,7 +68,8 @@ func (t *plainTurn) run(src *byte, scales, minima, dst *float32) {
 		codes = 2
 	}
 	from := unsafe.Slice(src, (TurnedLines-1)*t.stride+t.steps*step-t.gap)
-	factors, to := unsafe.Slice(scales, t.steps*each), unsafe.Slice(dst, (t.steps*t.pieces*16*codes-1)*t.ldd+TurnedLines)
+	factors, to := unsafe.Slice(scales, t.steps*each),
+		unsafe.Slice(dst, (t.steps*t.pieces*16*codes-1)*t.ldd+TurnedLines)
 	var least []float32
 	if minima != nil {
 		least = unsafe.Slice(minima, t.steps*each)
@@ -105,12 +110,14 @@ func (t *plainTurn) scale(x *[TurnedLines]float32, factors, least []float32, at 
 }
 
 type nibblesFunc = func(
-	steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32, ldd, apart int,
+	steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32,
+	ldd, apart int,
 )
 
 func turnNibblesOf(round func(x *[TurnedLines]float32)) nibblesFunc {
 	return func(
-		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32, ldd, apart int,
+		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima,
+		dst *float32, ldd, apart int,
 	) {
 		t := plainTurn{
 			steps: steps, pieces: pieces, stride: stride, gap: gap, ldd: ldd / 4, other: other / 4, apart: apart / 4,

@@ -207,7 +207,8 @@ func (r *Run) Options(dumped []string, inputBytes int64) runtime.Options {
 		HostMemory: int64(r.HostMemory), Swap: int64(r.Swap), SwapFolder: r.WaitFolder(),
 		MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.Threads, Dump: dumped, HostRates: r.rates(),
-		CUDALibrary: os.Getenv(LibraryVariable), CUBLASLt: os.Getenv(blasVariable), CUDACache: assembledKernels(), CUDAEnvironment: os.Getenv, PlanOnly: r.dry, Exact: r.exact,
+		CUDALibrary: os.Getenv(LibraryVariable), CUBLASLt: os.Getenv(blasVariable), CUDACache: assembledKernels(),
+		CUDAEnvironment: os.Getenv, PlanOnly: r.dry, Exact: r.exact,
 		Precision: r.Precision,
 		Once:      r.once && r.Runs == 1 && !r.batched,
 	}

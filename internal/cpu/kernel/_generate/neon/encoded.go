@@ -103,7 +103,8 @@ func expandNibbles(f *file) {
 // expandQ6K writes the codes of blocks of Q6_K, less 32: of each 128 numbers four bits are in half bytes, low ones
 // before high ones, and two in a quarter of a byte.
 func expandQ6K(f *file) {
-	k := f.kernel("expandQ6K128", "lines int, src *byte, stride int, dst *byte", "writes the codes of blocks of Q6_K, less 32; see ExpandQ6K.")
+	k := f.kernel("expandQ6K128", "lines int, src *byte, stride int, dst *byte",
+		"writes the codes of blocks of Q6_K, less 32; see ExpandQ6K.")
 	lines, src, stride, dst := k.arg("lines"), k.arg("src"), k.arg("stride"), k.arg("dst")
 	k.p("VMOVI $15, V16.B16")
 	k.p("VMOVI $48, V17.B16")
