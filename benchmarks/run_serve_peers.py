@@ -90,9 +90,15 @@ def server(command, ready, log, says="", wait=180, **more):
             p.wait()
 
 
+def pinned(processors):
+    """What has a process run on these processors, None for all."""
+    return (lambda: os.sched_setaffinity(0, processors)) if processors else None
+
+
 class Bench:
     def __init__(self, a, work):
         self.a, self.work, self.lines = a, work, []
+        self.asking = None  # the processors of the generator, where it has its own
         self.program, self.load = work / "optimem", work / "load"
         for target, package in ((self.program, "./cmd/optimem"), (self.load, "./benchmarks/serve")):
             subprocess.run(["go", "build", "-o", target, package], cwd=HERE.parent, check=True)
@@ -101,7 +107,7 @@ class Bench:
 
     def ask(self, *args, seconds=None):
         command = [self.load, "-url", URL, "-seconds", str(seconds or self.a.seconds), *map(str, args)]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=pinned(self.asking)).stdout)
 
     def tell(self, model, who, what, result):
         line = {"model": model, "server": who, "what": what, **result, "machine": self.machine, "commit": self.commit,
@@ -113,9 +119,9 @@ class Bench:
             f"{result.get('tokens_per_second', 0):6.1f} tokens/s  {result.get('resident_bytes', 0) >> 20} MiB  {result['statuses']}")
         return result
 
-    def optimem(self, folder, *more):
+    def optimem(self, folder, *more, processors=None):
         return server([self.program, "serve", folder, "--listen", f"127.0.0.1:{PORT}", "--admin", f"127.0.0.1:{PORT + 1}", *more],
-                      URL + "/v2/health/ready", self.work / "optimem.log")
+                      URL + "/v2/health/ready", self.work / "optimem.log", preexec_fn=pinned(processors))
 
     def contest(self, model, who, start, request, rates=None):
         """Measures one server with one model; returns the rates for the others."""
@@ -243,7 +249,7 @@ class Bench:
         say(f"  goodput {r['goodput']:.3f} by the clock, {r['processor_share_of_answers']:.3f} of the processor seconds (at least 0.9); "
             f"{refused} refusals, {fast:.3f} of them within 8 ms in the server (at least 0.99 within 10), "
             f"{1e3 * r['processor_seconds_per_refusal']:.2f} ms of processors each; memory {r['resident_growth']:.2f} x that before; "
-            f"asking took {r['generator_processors']:.2f} of {os.cpu_count()} processors")
+            f"asking took {r['generator_processors']:.2f} processors, {'of its own' if self.asking else 'shared with the server'}")
 
     def alone(self):
         """What has no peer."""
@@ -263,18 +269,24 @@ class Bench:
             r["p99_passes"] = r["p99_seconds"] / r["pass_seconds"]
             self.tell("resnet50", "optimem", "paged, 32 clients", r)
             say(f"  p99 is {r['p99_passes']:.2f} passes of {r['pass_seconds']:.3f} s (at most 2)")
-        with self.optimem(self.work / "resnet", "--memory", "2GiB", "--max-queue", "32") as pid:  # which ten times fill at once
+        # The server has half of the processors and the generator the other, so that what asking takes is nobody's.
+        serving, asking = None, None
+        if hasattr(os, "sched_getaffinity") and (every := sorted(os.sched_getaffinity(0)))[1:]:
+            serving, asking = set(every[:len(every) // 2]), set(every[len(every) // 2:])
+        self.asking = asking
+        with self.optimem(self.work / "resnet", "--memory", "2GiB", "--max-queue", "32", processors=serving) as pid:  # which ten times fill at once
             self.overload("resnet50", pid, of)
         # A request of little more than a hundred bytes: what overload costs where asking costs nothing.
         folder = self.work / "read"
         folder.mkdir()
         subprocess.run([self.program, "synth", "bert-base", "-o", folder / "bert.pt"], check=True, capture_output=True)
         (folder / "bert.model.json").write_text('{"arch": "bert-base"}')
-        with self.optimem(folder, "--memory", "2GiB", "--max-queue", "32") as pid:
+        with self.optimem(folder, "--memory", "2GiB", "--max-queue", "32", processors=serving) as pid:
             inputs = json.load(urllib.request.urlopen(URL + "/v2/models/bert"))["inputs"]
             body = self.work / "read.json"
             body.write_text(json.dumps({"inputs": [{"name": x["name"], "shape": [1, 32], "datatype": x["datatype"], "data": [1] * 32} for x in inputs]}))
             self.overload("bert", pid, ["-post", "/v2/models/bert/infer", "-body", body, "-type", "application/json"])
+        self.asking = None
         folder = self.work / "same"
         folder.mkdir()
         subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORT, "relu", "-", folder / "same.pt"], check=True, capture_output=True)

@@ -10,16 +10,10 @@ import (
 // inDetectors is why ops of detection have no kernel.
 const inDetectors = "detectors go from boxes to indices and back, and wait for the CPU there"
 
-// withState is why ops that walk a sequence with a state have no kernel.
-const withState = "a kernel of it is yet to be written: the CPU beside the GPU computes it, and has its states"
-
 // withoutKernel are the ops that a GPU does not run, and why.
 var withoutKernel = map[graph.Kind]string{
-	"decode":      "sources of encoded weights decode them where they are read",
-	"lu_factor":   "each column waits for the one before",
-	"lu_solve":    "each row waits for the one before",
-	"causal_conv": withState, "selective_scan": withState, "delta_rule": withState,
-	"experts":   "a kernel of it is yet to be written: the CPU beside the GPU computes it",
+	"lu_factor": "each column waits for the one before",
+	"lu_solve":  "each row waits for the one before",
 	"roi_align": inDetectors, "roi_pool": inDetectors, "deform_columns": inDetectors, "nms": inDetectors, "heatmap_peaks": inDetectors,
 }
 
