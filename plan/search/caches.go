@@ -112,7 +112,7 @@ func named(g *graph.Graph, op *graph.Op) (row, rows int) {
 const littleMore = 0.02
 
 // slotBlocks is how many blocks a slot has of each cache: as many as one row names at least, and as few as the options say, or as
-// their rates let cost little.
+// their rates let cost little where rows name all blocks. So it is the same for passes of few rows and of many, which take turns.
 func slotBlocks(g *graph.Graph, o *Options, all []*graph.Op) int {
 	most, least := 1, max(o.SlotBlocks, 1)
 	for _, op := range all {
@@ -126,8 +126,7 @@ func slotBlocks(g *graph.Graph, o *Options, all []*graph.Op) int {
 	for n := (most + 1) / 2; n >= least; n = (n + 1) / 2 {
 		more, moving := 0.0, 0.0
 		for _, op := range all {
-			_, rows := named(g, op)
-			bytes := int64(0)
+			bytes, rows := int64(0), blocksOf(&g.Values[op.In[3].Value])
 			for _, in := range op.In[3:5] {
 				v := &g.Values[in.Value]
 				bytes += v.Bytes() / int64(max(blocksOf(v), 1)) * int64(rows)
