@@ -288,11 +288,11 @@ func TestDirectInPlace(t *testing.T) {
 						t.Fatalf("pass %d: %v", pass, err)
 					}
 				}
-				if f.decoded == 0 || f.whole.Load() > 0 {
-					t.Errorf("%d reads were decoded in place, %d were not", f.decoded, f.whole.Load())
-				}
 				if err := d.Close(); err != nil || raw.open != 0 {
 					t.Errorf("%v, %d queues are open", err, raw.open)
+				}
+				if f.decoded == 0 || f.whole.Load() > 0 {
+					t.Errorf("%d reads were decoded in place, %d were not", f.decoded, f.whole.Load())
 				}
 				if n := read.Load(); n < 2*p.MovedBytes || n > 5*p.MovedBytes/2 {
 					t.Errorf("%d bytes were read in four passes that bring %d", n, p.MovedBytes)
