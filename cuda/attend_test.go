@@ -25,17 +25,7 @@ func TestAttend(t *testing.T) {
 
 // TestAttendPTX does so from the PTX for the oldest GPUs.
 func TestAttendPTX(t *testing.T) {
-	if testing.Short() {
-		t.Skip("an interpreter under the race detector takes long")
-	}
-	dev, lib := open(t, "order=lazy:3 memory=64M cc=70")
-	in := lib.Interpret(t)
-	compareAttend(t, dev)
-	for _, name := range []string{"om_attend", "om_attend_write", "om_attend_spans"} {
-		if ran, _ := in.Ran(name); ran == 0 {
-			t.Errorf("%s was not launched", name)
-		}
-	}
+	interpreted(t, "order=lazy:3 memory=64M", compareAttend, "om_attend", "om_attend_write", "om_attend_spans")
 }
 
 // An attendCase is attention over caches: how heads are, and what a row looks at.

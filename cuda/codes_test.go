@@ -25,17 +25,8 @@ func TestCodes(t *testing.T) {
 
 // TestCodesPTX does so from the PTX.
 func TestCodesPTX(t *testing.T) {
-	if testing.Short() {
-		t.Skip("an interpreter under the race detector takes long")
-	}
-	dev, lib := open(t, "order=lazy:9 memory=64M cc=70")
-	in := lib.Interpret(t)
-	compareCodes(t, dev, false)
-	for _, name := range []string{"om_codes_1", "om_codes_4", "om_codes_many", "om_decode"} {
-		if ran, _ := in.Ran(name); ran == 0 {
-			t.Errorf("%s was not launched", name)
-		}
-	}
+	some := func(t *testing.T, dev device.Device) { compareCodes(t, dev, false) }
+	interpreted(t, "order=lazy:9 memory=64M", some, "om_codes_1", "om_codes_4", "om_codes_many", "om_decode")
 }
 
 // codesTaken returns the encodings that blocks are read of; not all of them are those of every way, and of an own make of the

@@ -32,6 +32,22 @@ func open(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
 	return openSimulated(t, settings)
 }
 
+// interpreted has a device of the oldest GPUs compute from the PTX, and fails where one of the kernels was not launched.
+func interpreted(t *testing.T, settings string, compute func(*testing.T, device.Device), kernels ...string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("an interpreter under the race detector takes long")
+	}
+	dev, lib := open(t, settings+" cc=70")
+	in := lib.Interpret(t)
+	compute(t, dev)
+	for _, name := range kernels {
+		if ran, _ := in.Ran(name); ran == 0 {
+			t.Errorf("%s was not launched", name)
+		}
+	}
+}
+
 // openSimulated returns a simulated GPU, whatever -gpu says.
 func openSimulated(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
 	t.Helper()

@@ -24,17 +24,7 @@ func TestExperts(t *testing.T) {
 
 // TestExpertsPTX does so from the PTX.
 func TestExpertsPTX(t *testing.T) {
-	if testing.Short() {
-		t.Skip("an interpreter under the race detector takes long")
-	}
-	dev, lib := open(t, "order=lazy:3 memory=64M cc=70")
-	in := lib.Interpret(t)
-	compareExperts(t, dev)
-	for _, name := range []string{"om_experts_sort", "om_experts_gate", "om_experts_down", "om_experts_sum"} {
-		if ran, _ := in.Ran(name); ran == 0 {
-			t.Errorf("%s was not launched", name)
-		}
-	}
+	interpreted(t, "order=lazy:3 memory=64M", compareExperts, "om_experts_sort", "om_experts_gate", "om_experts_down", "om_experts_sum")
 }
 
 // An expertsCase is a layer of experts. encodings are those of gates, ups and downs, "" for numbers of the dtype.

@@ -243,12 +243,6 @@ func launchCodes(l *launch) error {
 	if !even || !addedEven {
 		return l.codesByRow(m)
 	}
-	step := func(o operand) int {
-		if o.absent() {
-			return 0
-		}
-		return o.layout.Strides[len(o.layout.Strides)-1]
-	}
 	name, grid := "om_codes_many", dims{ceilDiv(m, codesManyRows), ceilDiv(n, codesManyLines), 1}
 	switch {
 	case m == 1:
@@ -257,9 +251,9 @@ func launchCodes(l *launch) error {
 		name, grid = "om_codes_4", dims{ceilDiv(n, codesLines), ceilDiv(m, codesRows), 1}
 	}
 	c := l.call(name).write(out).read(x).read(w).read(bias).i32(dtypeCodes[bias.dtype]).read(added)
-	c.ints(10, int(m), int(n), terms, rows, step(x), w.layout.Strides[0], int(w.bytes)-w.layout.Offset, step(bias),
-		addedRows, step(added))
-	c.ints(codingInts, code.ints(e)...).i32(int32(flag(vectors(x, 4, step(x), rows)))).activation(l.attrs,
+	c.ints(10, int(m), int(n), terms, rows, lastStep(x), w.layout.Strides[0], int(w.bytes)-w.layout.Offset, lastStep(bias),
+		addedRows, lastStep(added))
+	c.ints(codingInts, code.ints(e)...).i32(int32(flag(vectors(x, 4, lastStep(x), rows)))).activation(l.attrs,
 		tensor.Float32)
 	return c.grid(grid, dims{codesThreads, 1, 1}, 0)
 }

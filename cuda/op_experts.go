@@ -117,9 +117,6 @@ func launchExperts(l *launch) error {
 	return nil
 }
 
-// lastStep is how far the elements of the last dimension of an operand lie from each other.
-func lastStep(o operand) int { return o.layout.Strides[len(o.layout.Strides)-1] }
-
 // compute computes count rows from one on.
 func (e *expertsCall) compute(first, count int) error {
 	l, pairs := e.l, int64(count)*int64(e.named)

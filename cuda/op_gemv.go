@@ -106,29 +106,23 @@ func (l *launch) widening(m int64) error {
 	x, w, out := l.in[0], l.in[1], l.out[0]
 	bias, added, scales := l.optional(2), l.optional(3), l.optional(4)
 	n, k := int64(w.shape()[0]), int64(w.shape()[1])
-	step := func(o operand) int64 {
-		if o.absent() {
-			return 0
-		}
-		return int64(o.layout.Strides[len(o.layout.Strides)-1])
-	}
 	ends := func(c *call) *call {
 		lines := tensor.Contiguous(1)
 		if !added.absent() {
 			lines = added.layout.Leading(1)
 		}
-		c.read(scales).i32(dtypeCodes[scales.dtype]).i64(step(scales)).read(bias).i32(dtypeCodes[bias.dtype]).i64(step(bias))
-		return c.read(added).layout(lines).i64(step(added)).activation(l.attrs, tensor.Float32)
+		c.read(scales).i32(dtypeCodes[scales.dtype]).i64(int64(lastStep(scales))).read(bias).i32(dtypeCodes[bias.dtype]).i64(int64(lastStep(bias)))
+		return c.read(added).layout(lines).i64(int64(lastStep(added))).activation(l.attrs, tensor.Float32)
 	}
 	in, rows := specs(l.in), x.layout.Leading(1)
 	name, exact := suffix(x.dtype), !widensForTensorCores(in, l.attrs)
 	if precision := l.attrs.String("precision"); precision != "" {
 		name = map[string]string{"bf16": "narrow", "tf32": "tf32"}[precision]
 	}
-	left := lieInBytes(x, int(step(x)), rows, false)
+	left := lieInBytes(x, lastStep(x), rows, false)
 	right := int32(flag(vectors(w, 16/x.dtype.Size(), w.layout.Strides[1], w.layout.Strides[0])))
 	if exact {
-		left, right = lie(x, int(step(x)), rows, false), lieInFours(w)
+		left, right = lie(x, lastStep(x), rows, false), lieInFours(w)
 	}
 	d := divideColumns(wideningBlocks(in, l.attrs), 1, m, n, k, l.attrs)
 	if !exact && d.suffix == onlySixteens && left == anyhow {
@@ -142,7 +136,8 @@ func (l *launch) widening(m int64) error {
 	} else {
 		c.i64(0)
 	}
-	c.read(x).layout(rows).i64(step(x)).read(w).i32(dtypeCodes[w.dtype]).i64(int64(w.layout.Strides[0])).i64(step(w))
+	c.read(x).layout(rows).i64(int64(lastStep(x))).read(w).i32(dtypeCodes[w.dtype]).
+		i64(int64(w.layout.Strides[0])).i64(int64(lastStep(w)))
 	ends(c).i64(m).i64(n).i64(k).i64(d.part).i32(left).i32(right)
 	c.i32(int32(flag(n%4 == 0 && out.address%16 == 0)))
 	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, 0); err != nil || d.parts < 2 {
@@ -222,15 +217,9 @@ func launchGemv(l *launch, m int64) error {
 	if !even || !addedEven {
 		return l.rowByRow(m)
 	}
-	step := func(o operand) int {
-		if o.absent() {
-			return 0
-		}
-		return o.layout.Strides[len(o.layout.Strides)-1]
-	}
 	sizes := []int{
-		int(m), int(n), int(k), int(k), rows, step(x), w.layout.Strides[0], w.layout.Strides[1], step(scales), step(bias), addedRows,
-		step(added),
+		int(m), int(n), int(k), int(k), rows, lastStep(x), w.layout.Strides[0], w.layout.Strides[1], lastStep(scales),
+		lastStep(bias), addedRows, lastStep(added),
 	}
 	name, grid, threads := "om_gemv_any", dims{min(ceilDiv(m*n, gemvThreads/32), mostBlocks), 1, 1}, int64(gemvThreads)
 	columns := int64(gemvLines)
@@ -299,6 +288,14 @@ func gemvWork(in []graph.Spec, a graph.Attrs) int64 {
 		}
 	}
 	return ceilDiv(most, alignBytes) * alignBytes
+}
+
+// lastStep is how far apart the elements of an operand's last dimension lie, 0 if there is no operand.
+func lastStep(o operand) int {
+	if o.absent() {
+		return 0
+	}
+	return o.layout.Strides[len(o.layout.Strides)-1]
 }
 
 // evenRows returns how far rows of an operand lie from each other, false where that is not one number.

@@ -27,17 +27,7 @@ func TestStates(t *testing.T) {
 
 // TestStatesPTX does so from the PTX.
 func TestStatesPTX(t *testing.T) {
-	if testing.Short() {
-		t.Skip("an interpreter under the race detector takes long")
-	}
-	dev, lib := open(t, "order=lazy:3 memory=64M cc=70")
-	in := lib.Interpret(t)
-	compareStates(t, dev)
-	for _, name := range []string{"om_state_conv", "om_state_scan", "om_state_delta"} {
-		if ran, _ := in.Ran(name); ran == 0 {
-			t.Errorf("%s was not launched", name)
-		}
-	}
+	interpreted(t, "order=lazy:3 memory=64M", compareStates, "om_state_conv", "om_state_scan", "om_state_delta")
 }
 
 // A stateCase is an op with a state: channels and taps of a convolution, sizes of the others. own is set where each number of a

@@ -22,29 +22,14 @@ func (d *draft) windowBegins(s *sequence) int {
 
 // slide gives back the blocks that a sequence has left behind, and gives it those that so many rows more lie in.
 func (d *draft) slide(s *sequence, rows int) {
-	w := d.windows
-	if w == nil {
-		return
-	}
-	first := d.windowBegins(s)
-	behind := min(first-s.draftFrom, len(s.draftWindow))
-	for _, place := range s.draftWindow[:behind] {
-		w.drop(place)
-	}
-	s.draftWindow = append(s.draftWindow[:0], s.draftWindow[behind:]...)
-	s.draftFrom += behind
-	for end := min(graph.Blocks(s.drafted+rows), d.in.width); s.draftFrom+len(s.draftWindow) < end; {
-		place, ok := w.take()
-		if !ok {
-			panic("BUG: a draft has too few blocks for windows")
-		}
-		s.draftWindow = append(s.draftWindow, place)
+	if d.windows != nil {
+		d.windows.move(&s.draftWindow, d.windowBegins(s), min(graph.Blocks(s.drafted+rows), d.in.width))
 	}
 }
 
 // rewind has a draft begin again with a sequence if what it needs of it is no longer there.
 func (d *draft) rewind(s *sequence) {
-	if d.windows != nil && d.windowBegins(s) < s.draftFrom {
+	if d.windows != nil && d.windowBegins(s) < s.draftWindow.from {
 		d.forget(s)
 		s.drafted = 0
 	}
@@ -52,11 +37,7 @@ func (d *draft) rewind(s *sequence) {
 
 // forget takes all blocks for windows from a sequence.
 func (d *draft) forget(s *sequence) {
-	if d.windows == nil {
-		return
+	if d.windows != nil {
+		d.windows.leave(&s.draftWindow)
 	}
-	for k := len(s.draftWindow) - 1; k >= 0; k-- {
-		d.windows.drop(s.draftWindow[k])
-	}
-	s.draftWindow, s.draftFrom = s.draftWindow[:0], 0
 }

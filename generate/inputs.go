@@ -68,11 +68,11 @@ func (in *stepInputs) add(r row, wanted bool) {
 		in.mirrored[i*in.mirrors+k] = in.own(i)
 	}
 	if in.windowed {
-		from, blocks := r.s.windowFrom, r.s.window
+		seen := &r.s.window
 		if in.drafts {
-			from, blocks = r.s.draftFrom, r.s.draftWindow
+			seen = &r.s.draftWindow
 		}
-		putTable(in.windows[i*in.width:][:in.width], from, blocks)
+		putTable(in.windows[i*in.width:][:in.width], seen.from, seen.blocks)
 	}
 	if in.sourceWidth > 0 {
 		var table []int

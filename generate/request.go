@@ -122,11 +122,9 @@ type sequence struct {
 	owed, registered int
 	// after is the serial number of the last block that is registered, or of what comes before the first.
 	after uint64
-	// window are the blocks of the sequence from windowFrom on in the caches of windows, and promised is how many it has
-	// at most.
-	window     []int
-	windowFrom int
-	promised   int
+	// window are the blocks of the sequence in the caches of windows, and promised is how many it has at most.
+	window   view
+	promised int
 	// state is the place of the sequence's state, behind its cached tokens, of a model that keeps some, and marked that
 	// of the one which is kept for others, behind markedAt tokens; noState is none. stops are behind how many tokens
 	// others are kept.
@@ -151,9 +149,8 @@ type sequence struct {
 	drafted int
 	// saw is what the model saw of the tokens from drafted on, for a head, and own what that gave for the last row.
 	saw, own []float32
-	// draftWindow are its blocks from draftFrom on in the caches that a draft has for windows.
-	draftWindow []int
-	draftFrom   int
+	// draftWindow are its blocks in the caches that a draft has for windows.
+	draftWindow view
 }
 
 // sequence checks a request.

@@ -253,8 +253,8 @@ func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) (bool, erro
 	}
 	blocks := len(s.tokens) / graph.BlockRows
 	if w := e.blocks.windows; w != nil {
-		s.windowFrom = k.seen(blocks)
-		if !w.promise(s, blocks-s.windowFrom) {
+		s.window.from = k.seen(blocks)
+		if !w.promise(s, blocks-s.window.from) {
 			return false, nil
 		}
 		w.extend(s, blocks)
@@ -313,7 +313,7 @@ func (e *Engine) copyBlock(
 	}
 	switch {
 	case len(seen) > 0 && e.blocks.windows != nil:
-		return copyRows(ctx, k.windows, s.window[i-s.windowFrom], seen, how)
+		return copyRows(ctx, k.windows, s.window.blocks[i-s.window.from], seen, how)
 	case len(seen) > 0 && fresh:
 		return copyRows(ctx, k.windows, s.table[i], seen, how)
 	}

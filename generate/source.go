@@ -283,11 +283,10 @@ func (e *Engine) takeSource(s *sequence) bool {
 // release gives back what a sequence has of the caches.
 func (e *Engine) release(s *sequence) {
 	e.blocks.release(s)
-	if e.draft != nil {
-		e.draft.forget(s)
-	}
-	if e.draft != nil && e.draft.head != nil {
-		e.draft.head.give(s)
+	if d := e.draft; d != nil {
+		if d.forget(s); d.head != nil {
+			d.head.give(s)
+		}
 	}
 	if s.source != nil {
 		e.sources.release(s.source)

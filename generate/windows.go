@@ -1,6 +1,10 @@
 package generate
 
-import "github.com/optimem/optimem/graph"
+import (
+	"slices"
+
+	"github.com/optimem/optimem/graph"
+)
 
 // Modules that see no more than a window of positions have caches of their own, in which a sequence has no more blocks
 // than its next rows see and lie in: those that it has left behind are given back as it goes on. How many that are at
@@ -44,51 +48,63 @@ func (w *windows) needs(s *sequence, tokens int) int {
 	return min(w.most, graph.Blocks(s.most)-windowBegins(tokens, w.size))
 }
 
+// A view is the blocks that a sequence has in caches of windows: those from one on.
+type view struct {
+	blocks []int
+	from   int
+}
+
 // begin gives a sequence the blocks that are seen behind those in table, which are there.
 func (w *windows) begin(b *blocks, s *sequence, table []int) {
-	s.windowFrom = windowBegins(len(table)*graph.BlockRows, w.size)
-	for _, i := range table[s.windowFrom:] {
+	v := &s.window
+	v.from = windowBegins(len(table)*graph.BlockRows, w.size)
+	for _, i := range table[v.from:] {
 		place := w.held[b.of[i].serial]
 		w.use(place)
-		s.window = append(s.window, place)
+		v.blocks = append(v.blocks, place)
 	}
 }
 
 // slide gives back the blocks that a sequence has left behind, and gives it those that so many rows more lie in.
 func (w *windows) slide(s *sequence, rows int) {
-	behind := min(windowBegins(s.cached, w.size)-s.windowFrom, len(s.window))
-	for _, place := range s.window[:behind] {
-		w.drop(place)
-	}
-	s.window = append(s.window[:0], s.window[behind:]...)
-	s.windowFrom += behind
-	w.extend(s, graph.Blocks(s.cached+rows))
+	w.move(&s.window, windowBegins(s.cached, w.size), graph.Blocks(s.cached+rows))
 }
 
 // extend gives a sequence new blocks up to one.
-func (w *windows) extend(s *sequence, end int) {
-	for s.windowFrom+len(s.window) < end {
+func (w *windows) extend(s *sequence, end int) { w.move(&s.window, s.window.from, end) }
+
+// move has a view go from one block to before another: those before are given back, and new ones taken.
+func (w *windows) move(v *view, first, end int) {
+	behind := min(first-v.from, len(v.blocks))
+	for _, place := range v.blocks[:behind] {
+		w.drop(place)
+	}
+	v.blocks = append(v.blocks[:0], v.blocks[behind:]...)
+	for v.from += behind; v.from+len(v.blocks) < end; {
 		place, ok := w.take()
 		if !ok {
-			panic("BUG: a sequence takes more blocks than it was promised")
+			panic("BUG: a sequence takes more blocks than there are for windows")
 		}
-		s.window = append(s.window, place)
+		v.blocks = append(v.blocks, place)
 	}
 }
 
 // remember makes a sequence's block known as that with the tokens of the block with a serial number.
 func (w *windows) remember(s *sequence, block int, serial uint64) {
-	if at := block - s.windowFrom; at >= 0 && at < len(s.window) {
-		w.keep(serial, s.window[at])
+	if at := block - s.window.from; at >= 0 && at < len(s.window.blocks) {
+		w.keep(serial, s.window.blocks[at])
 	}
 }
 
 // rewind has a sequence begin again.
-func (w *windows) rewind(s *sequence) {
-	for k := len(s.window) - 1; k >= 0; k-- {
-		w.drop(s.window[k])
+func (w *windows) rewind(s *sequence) { w.leave(&s.window) }
+
+// leave gives back all blocks of a view.
+func (w *windows) leave(v *view) {
+	for _, place := range slices.Backward(v.blocks) {
+		w.drop(place)
 	}
-	s.window, s.windowFrom = s.window[:0], 0
+	v.blocks, v.from = v.blocks[:0], 0
 }
 
 // end takes everything from a sequence.

@@ -31,8 +31,8 @@ func (w *windowWalk) begins() {
 	s := &sequence{Request: Request{Prompt: prompt}, tokens: slices.Clone(prompt), most: len(prompt) + 1 + w.r.IntN(60)}
 	s.alone = w.r.IntN(9) == 0
 	if !w.e.blocks.admit(s) {
-		if w.waited++; s.promised > 0 || len(s.window) > 0 || len(w.active) == 0 {
-			w.Fatalf("who waits has %d blocks, and %d were promised, beside %d sequences", len(s.window), s.promised, len(w.active))
+		if w.waited++; s.promised > 0 || len(s.window.blocks) > 0 || len(w.active) == 0 {
+			w.Fatalf("who waits has %d blocks, and %d were promised, beside %d sequences", len(s.window.blocks), s.promised, len(w.active))
 		}
 		return
 	}
@@ -54,14 +54,14 @@ func (w *windowWalk) pass(rows int) {
 		}
 		all := slices.Concat(s.tokens[:s.cached+n], guesses)
 		windows.slide(s, n+len(guesses))
-		if len(s.window) > s.promised {
-			w.Fatalf("a sequence has %d blocks, and %d were promised", len(s.window), s.promised)
+		if len(s.window.blocks) > s.promised {
+			w.Fatalf("a sequence has %d blocks, and %d were promised", len(s.window.blocks), s.promised)
 		}
 		place := func(at int) *string {
-			return &w.in[s.window[at/graph.BlockRows-s.windowFrom]][at%graph.BlockRows]
+			return &w.in[s.window.blocks[at/graph.BlockRows-s.window.from]][at%graph.BlockRows]
 		}
 		for at := s.cached; at < len(all); at++ {
-			if seen := *place(at); seen != "" && windows.of[s.window[at/graph.BlockRows-s.windowFrom]].behind != 0 {
+			if seen := *place(at); seen != "" && windows.of[s.window.blocks[at/graph.BlockRows-s.window.from]].behind != 0 {
 				w.Fatal("a sequence writes to a block that is known")
 			}
 			*place(at) = fmt.Sprint(all[:at+1])
@@ -95,7 +95,7 @@ func (w *windowWalk) check() {
 	users, promised := make([]int, len(windows.of)), 0
 	for _, q := range w.active {
 		promised += q.promised
-		for _, i := range q.window {
+		for _, i := range q.window.blocks {
 			users[i]++
 		}
 	}

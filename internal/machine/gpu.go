@@ -42,10 +42,16 @@ func gpuOrdinal(text string) (int, error) {
 	return int(n), nil
 }
 
+// cudaOptions are those that all GPUs of a machine have.
+func cudaOptions(o Options) cuda.Options {
+	return cuda.Options{
+		Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt, Cache: o.CUDACache, Environment: o.CUDAEnvironment,
+	}
+}
+
 // openGPU opens a GPU, "cuda" or "cuda:1".
 func openGPU(o Options, ordinal string) (Machine, error) {
-	opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt, Cache: o.CUDACache,
-		Environment: o.CUDAEnvironment}
+	opts := cudaOptions(o)
 	if ordinal != "" {
 		n, err := gpuOrdinal(ordinal)
 		if err != nil {

@@ -44,8 +44,7 @@ func openGPUs(o Options, names []string) (Machine, error) {
 	for i, name := range names {
 		kind, ordinal, _ := strings.Cut(name, ":")
 		var err error
-		opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt, Cache: o.CUDACache,
-			Environment: o.CUDAEnvironment}
+		opts := cudaOptions(o)
 		if kind != "cuda" || ordinal == "" || slices.Contains(names[:i], name) {
 			err = errors.New("several GPUs are named once each, as in cuda:0,cuda:1")
 		} else {
