@@ -39,9 +39,9 @@ type report struct {
 	PerSecond   float64 `json:"tokens_per_second"`
 	Compute     float64 `json:"compute_seconds"`
 	Stall       float64 `json:"stall_seconds"`
-	// DiskBefore and DiskAfter are the disk's rate before the passes and after them, read as a pager does, of a packed file
-	// the bytes as they lie; DiskBytes is their mean. Limit is what that admits: the same passes if nothing else took time;
-	// OfLimit which part of it was reached.
+	// DiskBefore and DiskAfter are the disk's rate before the passes and after them, read as a pager does, of a packed
+	// file the bytes as they lie; DiskBytes is their mean. Limit is what that admits: the same passes if nothing else
+	// took time; OfLimit which part of it was reached.
 	DiskBefore float64 `json:"disk_before_bytes_per_second,omitempty"`
 	DiskAfter  float64 `json:"disk_after_bytes_per_second,omitempty"`
 	DiskBytes  float64 `json:"disk_bytes_per_second,omitempty"`

@@ -29,8 +29,9 @@ type summary struct {
 	PerSecond map[string]float64 `json:"tokens_per_second"`
 	OfLimit   map[string]float64 `json:"of_limit"`
 	DiskBytes map[string]float64 `json:"disk_bytes_per_second"`
-	// Ratios are how many times the tokens a second of the first work each other one has: the median of what each round says
-	// for itself, since rates of a disk drift from round to round. Least and Most are of the rounds that say least and most.
+	// Ratios are how many times the tokens a second of the first work each other one has: the median of what each round
+	// says for itself, since rates of a disk drift from round to round. Least and Most are of the rounds that say least
+	// and most.
 	Ratios map[string]float64 `json:"ratios"`
 	Least  map[string]float64 `json:"least_ratios"`
 	Most   map[string]float64 `json:"most_ratios"`

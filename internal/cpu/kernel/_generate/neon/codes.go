@@ -74,16 +74,7 @@ func nibbles(f *file) {
 	k.p("MOVD %v, %v", pieces, left)
 	k.p("ADD %v, %v, %v", half, dst, upper)
 	k.label("piece")
-	k.loadQ(2, from, 0)
-	k.and(2, 1, 3)
-	k.p("VUSHR $4, V2.B16, V4.B16")
-	k.p("VTBL V3.B16, [V0.B16], V3.B16")
-	k.p("VTBL V4.B16, [V0.B16], V4.B16")
-	k.storeQ(3, dst, 0)
-	k.storeQ(4, upper, 0)
-	for _, r := range []R{from, dst, upper} {
-		k.next(r, 16)
-	}
+	k.halves(from, dst, upper)
 	k.p("SUBS $1, %v, %v", left, left)
 	k.p("BNE piece")
 	k.p("MOVD %v, %v", upper, dst)
@@ -92,4 +83,18 @@ func nibbles(f *file) {
 	k.label("done")
 	k.ret()
 	k.end()
+}
+
+// halves writes what 16 bytes' low and high half bytes stand for, by the table in V0, with a mask in V1, and goes on.
+func (k *kernel) halves(from, low, high R) {
+	k.loadQ(2, from, 0)
+	k.and(2, 1, 3)
+	k.p("VUSHR $4, V2.B16, V4.B16")
+	k.p("VTBL V3.B16, [V0.B16], V3.B16")
+	k.p("VTBL V4.B16, [V0.B16], V4.B16")
+	k.storeQ(3, low, 0)
+	k.storeQ(4, high, 0)
+	for _, r := range []R{from, low, high} {
+		k.next(r, 16)
+	}
 }

@@ -76,16 +76,7 @@ func expandNibbles(f *file) {
 	k.p("MOVD %v, %v", pieces, left)
 	k.p("ADD %v, %v, %v", half, low, high)
 	k.label("piece")
-	k.loadQ(2, from, 0)
-	k.and(2, 1, 3)
-	k.p("VUSHR $4, V2.B16, V4.B16")
-	k.p("VTBL V3.B16, [V0.B16], V3.B16")
-	k.p("VTBL V4.B16, [V0.B16], V4.B16")
-	k.storeQ(3, low, 0)
-	k.storeQ(4, high, 0)
-	for _, r := range []R{from, low, high} {
-		k.next(r, 16)
-	}
+	k.halves(from, low, high)
 	k.p("SUBS $1, %v, %v", left, left)
 	k.p("BNE piece")
 	k.p("MOVD %v, %v", high, low)
