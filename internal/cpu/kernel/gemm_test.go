@@ -58,23 +58,6 @@ func guardedElements(t *testing.T, rng *rand.Rand, e Element, n int) ([]byte, []
 	return data, floats
 }
 
-// widened returns what a half is as a float.
-func widened(e Element, bits uint16) float32 {
-	if e == BFloat16 {
-		return math.Float32frombits(uint32(bits) << 16)
-	}
-	sign, exponent, fraction := 1-2*float64(bits>>15), int(bits>>10&31), float64(bits&1023)
-	switch {
-	case exponent == 31 && fraction != 0:
-		return float32(math.NaN())
-	case exponent == 31:
-		return float32(sign * math.Inf(1))
-	case exponent == 0:
-		return float32(sign * math.Ldexp(fraction, -24))
-	}
-	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
-}
-
 // rounded is widened with the first number that does not fit in the place of infinity.
 func rounded(e Element, bits uint16) float64 {
 	x := float64(widened(e, bits))

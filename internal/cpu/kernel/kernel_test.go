@@ -15,6 +15,23 @@ func random(rng *rand.Rand, n int) []float32 {
 	return x
 }
 
+// widened returns what a half is as a float.
+func widened(e Element, bits uint16) float32 {
+	if e == BFloat16 {
+		return math.Float32frombits(uint32(bits) << 16)
+	}
+	sign, exponent, fraction := 1-2*float64(bits>>15), int(bits>>10&31), float64(bits&1023)
+	switch {
+	case exponent == 31 && fraction != 0:
+		return float32(math.NaN())
+	case exponent == 31:
+		return float32(sign * math.Inf(1))
+	case exponent == 0:
+		return float32(sign * math.Ldexp(fraction, -24))
+	}
+	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
+}
+
 // near fails unless got is within rounding of want.
 func near(t *testing.T, what string, got float32, want float64, terms int) {
 	t.Helper()
