@@ -183,7 +183,7 @@ func (r *reader) has(p piece) {
 func (r *reader) decode(p piece) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.fail(&Error{p.visit.path, panicked.By(v)})
+			r.panicked(p.visit, v)
 		}
 	}()
 	e := p.request[0].Extent
@@ -215,6 +215,18 @@ func (v *visit) failed(err error) error {
 	return &Error{v.path, err}
 }
 
+// panicked says that a source panicked where a visit's piece was read or decoded. It may panic once more when it is asked
+// whether it changed.
+func (r *reader) panicked(v *visit, value any) {
+	err := panicked.By(value)
+	defer func() {
+		if recover() != nil {
+			r.fail(&Error{v.path, err})
+		}
+	}()
+	r.fail(v.failed(err))
+}
+
 // request hands out the reads of a visit; it reports whether all were taken before the reader was stopped.
 func (r *reader) request(v *visit, list []piece) bool {
 	v.left.Store(int32(len(list)))
@@ -232,7 +244,7 @@ func (r *reader) request(v *visit, list []piece) bool {
 func (r *reader) read(p piece) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.fail(&Error{p.visit.path, panicked.By(v)})
+			r.panicked(p.visit, v)
 		}
 	}()
 	if on := r.on(&p); on != nil && !p.visit.held {
