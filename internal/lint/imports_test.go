@@ -124,7 +124,7 @@ var diagram = map[string][]string{
 		"cmd/optimem/internal/...",
 	},
 	"cmd/optimem/internal/command": {
-		"cmd/optimem/internal/newfile", "loader", "storage",
+		"cmd/optimem/internal/newfile", "loader", "storage", "storage/packed",
 	},
 	"cmd/optimem/internal/running": {
 		"cmd/optimem/internal/arrays", "cmd/optimem/internal/command", "cmd/optimem/internal/courtesy",
