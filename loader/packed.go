@@ -29,12 +29,24 @@ func (o *opener) openPacked(ckpt *Checkpoint, src storage.Source) error {
 	return within.openSource(ckpt, original)
 }
 
+// A damaged packed file has the words of a fault, and its cause for those who ask.
+type damaged struct {
+	fault error
+	cause *packed.CorruptError
+}
+
+// Error returns the fault's words.
+func (d *damaged) Error() string { return d.fault.Error() }
+
+// Unwrap returns the fault, and so its class, and the cause.
+func (d *damaged) Unwrap() []error { return []error{d.fault, d.cause} }
+
 // packedFault gives an error of opening a packed file its class.
 func packedFault(err error) error {
 	var bad *packed.CorruptError
 	switch {
 	case errors.As(err, &bad):
-		return fault.New(fault.ErrFormat, 0, "packed: %v", bad)
+		return &damaged{fault.New(fault.ErrFormat, 0, "packed: %v", bad), bad}
 	case errors.Is(err, packed.ErrVersion):
 		return fault.New(fault.ErrUnsupported, 0, "%v", err)
 	}
@@ -64,9 +76,8 @@ func placePacked(ckpt *Checkpoint, path string, original *packed.Source, e *pack
 	if more {
 		record += ", …"
 	}
-	return &Error{
-		Path: path, Record: record, Offset: e.Offset, Err: fault.New(fault.ErrFormat, e.Offset, "packed: %s", e.Reason),
-	}
+	why := &damaged{fault.New(fault.ErrFormat, e.Offset, "packed: %s", e.Reason), e}
+	return &Error{Path: path, Record: record, Offset: e.Offset, Err: why}
 }
 
 // PackedFile says what a file takes that [packed.Write] wrote, and what it stands for.

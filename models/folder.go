@@ -6,6 +6,7 @@ import (
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/quantized"
 	"github.com/optimem/optimem/models/transformers"
 )
 
@@ -24,7 +25,7 @@ func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 	if len(dicts) == 0 {
 		return &UnsupportedError{What: fmt.Sprintf("a %s folder without weights", ckpt.Format)}
 	}
-	if quantization, rest, dtype := quantizationOf(ckpt.Config); quantization != nil {
+	if quantization, rest, dtype := quantized.Of(ckpt.Config); quantization != nil {
 		return m.useQuantized(ckpt, opts, quantization, rest, dtype)
 	}
 	d := dicts[0] // the most likely one

@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/quantized"
 	"github.com/optimem/optimem/models/transformers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -176,7 +177,7 @@ func headTokens(weights []tensor.Weight, known, vocabulary int) ([]int, error) {
 		return nil, fmt.Errorf("%w: %s is %v %v, not numbers for %d tokens", loader.ErrFormat, w.Name, w.DType,
 			shape, known)
 	}
-	raw, err := firstBytes(&w, maxHeadTokens)
+	raw, err := quantized.FirstBytes(&w, maxHeadTokens)
 	if err != nil {
 		return nil, err
 	}

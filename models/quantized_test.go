@@ -28,13 +28,22 @@ type heldTensor struct {
 	data  []byte
 }
 
+// saidOf is the dtype of what is no tensor, but said of the one of its name.
+const saidOf = "said"
+
 // writeFolder writes a Hugging Face folder.
 func writeFolder(t *testing.T, config map[string]any, tensors map[string]heldTensor) string {
 	t.Helper()
 	folder := t.TempDir()
 	header, data := make(map[string]any), []byte{}
+	said := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		x := tensors[name]
+		if x.dtype == saidOf {
+			said[name] = string(x.data)
+			header["__metadata__"] = said
+			continue
+		}
 		header[name] = map[string]any{"dtype": x.dtype, "shape": x.shape, "data_offsets": []int{len(data), len(data) + len(x.data)}}
 		data = append(data, x.data...)
 	}
@@ -111,13 +120,16 @@ func halvesOf(seed uint32, shape ...int) []byte {
 	return data
 }
 
-// quantForms are configurations of quantised folders, and the tensors of a module.
-var quantForms = map[string]struct {
+// A quantForm is a configuration of quantised folders, and the tensors of a module.
+type quantForm struct {
 	config  map[string]any
 	tensors func(seed uint32, rows, columns int) map[string]heldTensor
 	// encoded says that blocks are in memory.
 	encoded bool
-}{
+}
+
+// quantForms are those that are read; affineForms are, too.
+var quantForms = map[string]quantForm{
 	"awq": {
 		map[string]any{"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": true},
 		func(seed uint32, rows, columns int) map[string]heldTensor {
@@ -484,10 +496,60 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 		{"bitsandbytes", `"bitsandbytes", neither in 8 bits nor in 4`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes"}
 		}},
-		{"torchao", `"torchao", quant_type "Int4WeightOnlyConfig"`, func(c map[string]any, _ map[string]heldTensor) {
-			c["quantization_config"] = map[string]any{
-				"quant_method": "torchao", "quant_type": map[string]any{"default": map[string]any{"_type": "Int4WeightOnlyConfig"}},
-			}
+		{"torchao", `"torchao", quant_type "UIntXWeightOnlyConfig"`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = aoConfig("UIntXWeightOnlyConfig")
+		}},
+		{"torchao", `quant_type "\"int4_weight_only\""`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "torchao", "quant_type": "int4_weight_only"}
+		}},
+		{"torchao", proj + `_weight_act_pre_scale, by which inputs are multiplied`, func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"_weight_act_pre_scale"] = heldTensor{"F16", []int{64}, make([]byte, 128)}
+		}},
+		{"torchao", proj + `_weight_qdata, a NVFP4Tensor`, func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight"] = heldTensor{saidOf, nil, []byte(`{"_type": "NVFP4Tensor", "_data": {}}`)}
+		}},
+		{"torchao", "what is said of " + proj + "weight", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight"] = heldTensor{saidOf, nil, []byte(`{"_type": 3`)}
+		}},
+		{"torchao int4", "has the shape [3 128], where the weight is [128 64]", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"_weight_scale"] = heldTensor{"BF16", []int{3, 128}, make([]byte, 3*128*2)}
+		}},
+		{"torchao words", proj + "_weight_zero_point is missing", func(_ map[string]any, x map[string]heldTensor) {
+			delete(x, proj+"_weight_zero_point")
+		}},
+		{"torchao tiles", `of the shape [16 8 32 2]`, func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"_weight_qdata"] = heldTensor{"I32", []int{16, 8, 32, 2}, make([]byte, 16*8*32*2*4)}
+		}},
+		{"torchao tiles", "has tiles of [128 1024], where the weight is [129 64]", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight"] = heldTensor{saidOf, nil, []byte(`{"_type": "Int4TilePackedTo4dTensor", "_data": {"shape": [129, 64]}}`)}
+		}},
+		{"torchao tiles", "has the shape [32 127 2]", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"_weight_scale_and_zero"] = heldTensor{"BF16", []int{32, 127, 2}, make([]byte, 32*127*4)}
+		}},
+		{"torchao words", `int32 with zero points of float16`, func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"_weight_zero_point"] = heldTensor{"F16", []int{2, 128}, make([]byte, 512)}
+		}},
+		{"metal", `"metal" with 3 bits`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "metal", "bits": 3, "group_size": 32}
+		}},
+		{"metal", proj + "qbiases is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"qbiases") }},
+		{"metal", proj + "qbiases has the shape [1], where [128 2] fits", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"qbiases"] = heldTensor{"BF16", []int{1}, make([]byte, 2)}
+		}},
+		{"metal", "128 columns, no multiple of 48", func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "metal", "bits": 4, "group_size": 48}
+		}},
+		{"bitnet", `"bitnet", quantization_mode "online"`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "bitnet", "quantization_mode": "online"}
+		}},
+		{"bitnet", `"bitnet", use_rms_norm`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "bitnet", "use_rms_norm": true}
+		}},
+		{"bitnet", proj + "weight is of int8", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight"] = heldTensor{"I8", []int{32, 64}, make([]byte, 32*64)}
+		}},
+		{"bitnet", proj + "weight_scale has the shape [2]", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"weight_scale"] = heldTensor{"F32", []int{2}, make([]byte, 8)}
 		}},
 		{"torchao", proj + "_weight_scale is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"_weight_scale") }},
 		{"torchao", proj + "_weight_zero_point has the shape [2]", func(_ map[string]any, x map[string]heldTensor) {
@@ -586,7 +648,9 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 			t.Errorf("%s: want …%s…, got %v", c.form, c.want, err)
 		}
 		var unsupported *models.UnsupportedError
-		if byName := strings.Contains(c.want, `"`) || strings.Contains(c.want, "words of"); byName != errors.As(err, &unsupported) {
+		byName := slices.ContainsFunc([]string{`"`, "words of", "are multiplied", "NVFP4", "[16 8 32 2]", "with zero points of"},
+			func(part string) bool { return strings.Contains(c.want, part) })
+		if byName != errors.As(err, &unsupported) {
 			t.Errorf("%s: %v is of the wrong class", c.form, err)
 		}
 	}

@@ -1,4 +1,4 @@
-//go:build !noserve
+//go:build !noserve && !files
 
 package main
 

@@ -1,4 +1,4 @@
-//go:build unix && !noserve
+//go:build unix && !noserve && !files
 
 package main
 

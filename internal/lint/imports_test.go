@@ -37,7 +37,7 @@ var diagram = map[string][]string{
 	"layers":        {"tensor"},
 	"models": {
 		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor", "tensor/encoded",
-		"models/aten", "models/aten/call", "models/aten/cells", "models/lora", "models/lora/stretch", "models/torchvision", "models/transformers", "models/torchscript",
+		"models/aten", "models/aten/call", "models/aten/cells", "models/lora", "models/lora/stretch", "models/quantized", "models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/aten": {"models/aten/...", "graph", "tensor"},
 	// Memory and views of a graph that is written, calls, then what overloads mean, by kind.
@@ -49,6 +49,7 @@ var diagram = map[string][]string{
 	"models/aten/signals":  {"models/aten/call", "models/aten/cells", "models/aten/elements", "graph", "tensor"},
 	"models/lora":          {"layers", "tensor"},
 	"models/lora/stretch":  {"storage", "tensor", "internal/cpu/kernel"},
+	"models/quantized":     {"loader", "models/aten/cells", "storage", "tensor", "tensor/encoded"},
 	"models/torchvision":   {"layers", "tensor"},
 	"models/transformers":  {"models/transformers/...", "layers", "tensor"},
 	// What families share, then families by what they read.
@@ -124,7 +125,7 @@ var diagram = map[string][]string{
 		"cmd/optimem/internal/...",
 	},
 	"cmd/optimem/internal/command": {
-		"cmd/optimem/internal/newfile", "loader", "storage",
+		"cmd/optimem/internal/newfile", "loader", "storage", "storage/packed",
 	},
 	"cmd/optimem/internal/running": {
 		"cmd/optimem/internal/arrays", "cmd/optimem/internal/command", "cmd/optimem/internal/courtesy",

@@ -19,6 +19,8 @@ import (
 //	NF4, FP4     scale, float32; codes in half bytes:            round(number of the code × scale)
 //	HQQ4, HQQ8   scale and what stands for nothing, both in the dtype that is rounded to; codes as INT4's and INT8's:
 //	             round(round(code − nothing) × scale)
+//	MID4         scale and zero, both in the dtype; codes:       round(round((code − 8) × scale) + zero)
+//	MLX4, MLX8   scale and zero, both in the dtype; codes:       round(float32(code × scale) + zero)
 //
 // Their names end in how many numbers a block has and in the dtype that numbers are rounded to, as the library rounds them.
 
@@ -76,6 +78,16 @@ func makeOwn() []Encoding {
 	}
 	adder(32, tensor.BFloat16)("E2M1PAIR", 8+16,
 		func(to []float32, b []byte) { decodeE2M1Pair(to, b, tensor.BFloat16) })
+	for _, dtype := range dtypes[:2] {
+		for _, n := range blockSizes {
+			add := adder(n, dtype)
+			if dtype == tensor.BFloat16 { // the only one that tinygemm has
+				add("MID4", 4+n/2, func(to []float32, b []byte) { decodeMiddle4(to, b, dtype) })
+			}
+			add("MLX4", 4+n/2, func(to []float32, b []byte) { decodePlain4(to, b, dtype) })
+			add("MLX8", 4+n, func(to []float32, b []byte) { decodePlain8(to, b, dtype) })
+		}
+	}
 	return all
 }
 
@@ -131,6 +143,18 @@ func storeFloat(to []byte, x float32, dtype tensor.DType) {
 		binary.NativeEndian.PutUint16(to, tensor.BFloat16FromFloat32(x))
 	default:
 		binary.NativeEndian.PutUint32(to, math.Float32bits(x))
+	}
+}
+
+// putFloat writes a number of a dtype, as blocks have it.
+func putFloat(to []byte, x float32, dtype tensor.DType) {
+	switch dtype {
+	case tensor.Float16:
+		binary.LittleEndian.PutUint16(to, tensor.Float16FromFloat32(x))
+	case tensor.BFloat16:
+		binary.LittleEndian.PutUint16(to, tensor.BFloat16FromFloat32(x))
+	default:
+		binary.LittleEndian.PutUint32(to, math.Float32bits(x))
 	}
 }
 

@@ -15,6 +15,8 @@ type Signed8 struct {
 	// Of127 says that a scale is what 127 stands for, as bitsandbytes' LLM.int8 has it; else it is what 1 does, as
 	// torchao has it.
 	Of127 bool
+	// Whole says that one scale is for all rows; Group is then Columns.
+	Whole bool
 	DType tensor.DType
 }
 
@@ -43,7 +45,11 @@ func (l Signed8) Matrix() (Matrix, *Encoding) {
 			if err := l.Codes.ReadAt(ctx, codes, (first+r)*l.Columns); err != nil {
 				return err
 			}
-			if err := l.Scales.ReadAt(ctx, scales, (first+r)*4*groups); err != nil {
+			at := (first + r) * 4 * groups
+			if l.Whole {
+				at = 0
+			}
+			if err := l.Scales.ReadAt(ctx, scales, at); err != nil {
 				return err
 			}
 			for b := int64(0); e != nil && b < l.Columns/e.Elements; b++ {

@@ -17,6 +17,7 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/storage/packed"
 )
 
 // The exit codes that scripts rely on.
@@ -121,6 +122,13 @@ func hints(err error) []string {
 	var waits *storage.ScratchError
 	if errors.As(err, &waits) {
 		return []string{"--swap-folder names a folder on another disk; without --swap, or with --swap 0 for --batch, nothing waits in a file"}
+	}
+	var damaged *packed.CorruptError
+	if errors.As(err, &damaged) {
+		return []string{
+			"bytes of this packed file are not those that were written: take its copy from elsewhere, or pack the original again",
+			"'optimem unpack' reads every block and names the first that is damaged",
+		}
 	}
 	switch loader.Class(err) {
 	case loader.ErrUnsafe:

@@ -1,4 +1,4 @@
-package models
+package quantized
 
 import (
 	"encoding/binary"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -106,29 +107,29 @@ func (b *quantBuilder) hqqPacking(module string, q *encoded.HalfQuadratic) error
 	packing, text := "", b.all[module+".packing"]
 	if text != nil {
 		const most = 64
-		raw, err := firstBytes(text, most)
+		raw, err := FirstBytes(text, most)
 		if err != nil {
 			return err
 		}
 		packing = string(raw)
 		if q.Bits = hqqBits[packing]; q.Bits == 0 {
-			return &UnsupportedError{What: fmt.Sprintf("%s, which is %.40q", text.Name, packing)}
+			return &cells.UnsupportedError{What: fmt.Sprintf("%s, which is %.40q", text.Name, packing)}
 		}
 	} else {
 		q.Bits = hqqPacked(bits)
 	}
 	if q.Bits == 0 || axis != 0 && axis != 1 {
-		return &UnsupportedError{What: fmt.Sprintf("%s.W_q, codes of %v bits along the axis %d", module, bits, axis)}
+		return &cells.UnsupportedError{What: fmt.Sprintf("%s.W_q, codes of %v bits along the axis %d", module, bits, axis)}
 	}
 	q.Across = axis == 0
 	if compute := b.all[module+".compute_dtype"]; compute != nil {
 		const most = 64
-		raw, err := firstBytes(compute, most)
+		raw, err := FirstBytes(compute, most)
 		if err != nil {
 			return err
 		}
 		if d, ok := tensor.ParseDType(strings.TrimPrefix(string(raw), "torch.")); !ok || d != q.DType {
-			return &UnsupportedError{What: fmt.Sprintf("%s, %.40q, where scales are of %v", compute.Name, raw, q.DType)}
+			return &cells.UnsupportedError{What: fmt.Sprintf("%s, %.40q, where scales are of %v", compute.Name, raw, q.DType)}
 		}
 	}
 	return nil
@@ -162,7 +163,7 @@ func oneInteger(w *tensor.Weight) (int64, error) {
 // smallIntegers reads a few integers.
 func smallIntegers(w *tensor.Weight) ([]int64, error) {
 	const most = 64 // bytes
-	raw, err := firstBytes(w, most)
+	raw, err := FirstBytes(w, most)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package models
+package quantized
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/aten/cells"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -46,7 +47,7 @@ func (b *quantBuilder) packed(module string) error {
 		}
 	}
 	if w.Bits == 0 {
-		return &UnsupportedError{What: fmt.Sprintf("%s, words of other than 4 or 8 bits for each of %d numbers",
+		return &cells.UnsupportedError{What: fmt.Sprintf("%s, words of other than 4 or 8 bits for each of %d numbers",
 			codes.Name, columns)}
 	}
 	if w.Group, err = groupOf(scales, rows, columns); err != nil {
@@ -133,7 +134,7 @@ func (b *quantBuilder) scaled(module string) error {
 		return err
 	}
 	if b.has(module, "weight_zero_point") {
-		return &UnsupportedError{What: module + ".weight_zero_point, zero points of bytes"}
+		return &cells.UnsupportedError{What: module + ".weight_zero_point, zero points of bytes"}
 	}
 	rows, columns, err := matrixSizes(codes)
 	if err != nil {
@@ -192,7 +193,7 @@ func (b *quantBuilder) fours(module string) error {
 		return err
 	}
 	if b.has(module, "weight_zero_point") {
-		return &UnsupportedError{What: module + ".weight_zero_point, zero points of floats"}
+		return &cells.UnsupportedError{What: module + ".weight_zero_point, zero points of floats"}
 	}
 	rows, half, err := matrixSizes(codes)
 	if err != nil {
@@ -221,7 +222,7 @@ func (b *quantBuilder) fours(module string) error {
 			return fmt.Errorf("%w: %s has %d numbers, and scales are %v", loader.ErrFormat, global.Name, n,
 				scales.DType)
 		}
-		raw, err := firstBytes(global, 4)
+		raw, err := FirstBytes(global, 4)
 		if err != nil {
 			return err
 		}
