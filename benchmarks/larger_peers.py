@@ -1,12 +1,17 @@
 """What other programs do with the models of larger_than_memory.sh: llama.cpp (xllamacpp, gguf from PyPI) with a file that
-is mapped, and transformers with accelerate's disk offload.
+is mapped, transformers with accelerate's disk offload, and AirLLM.
 
     python benchmarks/larger_peers.py gguf FOLDER FILE.gguf
-    python benchmarks/larger_peers.py llama FILE.gguf [--passes 8] [--warm 1]
+    python benchmarks/larger_peers.py llama FILE.gguf [--passes 8] [--warm 1] [--tokens T.json --choices C.json]
     python benchmarks/larger_peers.py accelerate FOLDER [--passes 3] [--warm 1] [--sequences 1]
+    python benchmarks/larger_peers.py split FOLDER SHARDS       # what AirLLM reads: a file for each layer
+    python benchmarks/larger_peers.py airllm FOLDER SHARDS [--passes 3] [--warm 1] [--sequences 1]
 
-A pass takes one random token of each sequence, as benchmarks/larger does. Each prints one line of JSON. What was read is
-what the kernel says that this process has had read from disks.
+A pass takes one random token of each sequence, as benchmarks/larger does, or those of a file that "larger tokens" has
+written; then --choices is what "larger run -choices" says was the likeliest next token after each pass, and "agreed" tells
+how often this program finds the same one: the sign that both computed the same model and sent rows to the same experts.
+Passes that do not count end after a third of --seconds, the others after all of them; one of each there is. Each prints one line of JSON. What was read is what the kernel
+says that this process has had read from disks.
 """
 
 import argparse
@@ -23,21 +28,30 @@ def read_bytes():
         return next(int(line.split()[1]) for line in f if line.startswith("read_bytes"))
 
 
-def tell(size, tokens, seconds, read):
+def tell(size, tokens, seconds, read, more):
     print(json.dumps({
         "model_bytes": size, "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "tokens": tokens, "seconds": seconds, "read_bytes": read, "bytes_per_token": read / tokens,
-        "tokens_per_gb": tokens / read * 1e9 if read else 0, "tokens_per_second": tokens / seconds,
+        "tokens_per_gb": tokens / read * 1e9 if read else 0, "tokens_per_second": tokens / seconds, **more,
     }, separators=(",", ":")))
 
 
-def measured(size, sequences, warm, passes, one):
-    for _ in range(warm):
+def measured(size, a, one, more=dict):
+    began = time.monotonic()
+
+    def late(part):
+        return time.monotonic() - began > a.seconds * part
+
+    warm = passes = 0
+    while warm < a.warm and not (late(1 / 3) and warm):
         one()
+        warm += 1
     read, begin = read_bytes(), time.monotonic()
-    for _ in range(passes):
+    while passes < a.passes and not (late(1) and passes):
         one()
-    tell(size, sequences * passes, time.monotonic() - begin, read_bytes() - read)
+        passes += 1
+    seconds = time.monotonic() - begin
+    tell(size, a.sequences * passes, seconds, read_bytes() - read, {"passes": passes, "warm": warm, **more()})
 
 
 class Tensors:
@@ -141,7 +155,7 @@ def to_gguf(folder, path):
     w.close()
 
 
-def llama(path, passes, warm):
+def llama(path, a):
     import xllamacpp
     p = xllamacpp.CommonParams()
     p.model.path = path
@@ -149,18 +163,32 @@ def llama(path, passes, warm):
     p.n_ctx, p.n_parallel, p.verbosity, p.cache_prompt, p.warmup = 512, 1, -1, True, False
     server = xllamacpp.Server(p)
     rng = random.Random(1)
-    tokens = [1]
+    walk, choices = given(a.tokens), given(a.choices)
+    tokens, found = [], []
 
     def one():  # the prompt is cached but for its last token
-        tokens.append(rng.randrange(300, 1000))
+        tokens.append(walk[len(tokens)] if walk else rng.randrange(300, 1000))
         answer = server.handle_completions({"prompt": tokens, "max_tokens": 1, "temperature": 0, "ignore_eos": True, "cache_prompt": True})
         if "timings" not in answer:
             raise SystemExit(f"llama.cpp: {answer}")
+        found.append(answer["choices"][0]["text"] if "choices" in answer else answer["content"])
 
-    measured(os.path.getsize(path), 1, warm, passes, one)
+    def more():
+        same = sum(f"w{c}" == f.strip() for f, c in zip(found, choices or []))
+        return {"agreed": same / len(found)} if choices else {}
+
+    a.sequences = 1
+    measured(os.path.getsize(path), a, one, more)
 
 
-def accelerate(folder, passes, warm, sequences):
+def given(path):
+    if not path:
+        return None
+    with open(path) as f:
+        return json.load(f)
+
+
+def accelerate(folder, a):
     import tempfile
     import torch
     from transformers import AutoModelForCausalLM
@@ -171,31 +199,68 @@ def accelerate(folder, passes, warm, sequences):
     where |= {f"model.layers.{i}": "disk" for i in range(layers)}
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(folder))) as offload, torch.no_grad():
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, device_map=where, offload_folder=offload)
-        torch.manual_seed(1)
-        state = {"past": None}
+        measured(os.path.getsize(os.path.join(folder, "model.safetensors")), a, stepped(model, a.sequences))
 
-        def one():
-            ids = torch.randint(300, 1000, (sequences, 1))
-            state["past"] = model(ids, past_key_values=state["past"], use_cache=True).past_key_values
 
-        measured(os.path.getsize(os.path.join(folder, "model.safetensors")), sequences, warm, passes, one)
+def stepped(model, sequences):
+    """A pass of a model of transformers: a random token of each sequence."""
+    import torch
+    torch.manual_seed(1)
+    state = {"past": None}
+
+    def one():
+        ids = torch.randint(300, 1000, (sequences, 1))
+        state["past"] = model(ids, past_key_values=state["past"], use_cache=True).past_key_values
+
+    return one
+
+
+def streaming(folder, shards):
+    """AirLLM's model, of a folder that has no tokenizer."""
+    import sys
+    printed, sys.stdout = sys.stdout, sys.stderr  # it tells of itself
+    try:
+        from airllm.airllm_base import AirLLMBaseModel
+
+        class Streaming(AirLLMBaseModel):
+            def get_tokenizer(self, hf_token=None):
+                return None
+
+        return Streaming(folder, device="cpu", layer_shards_saving_path=shards)
+    finally:
+        sys.stdout = printed
+
+
+def airllm(folder, shards, a):
+    import torch
+    torch.set_num_threads(os.cpu_count())
+    with torch.no_grad():
+        model = streaming(folder, shards)
+        measured(os.path.getsize(os.path.join(folder, "model.safetensors")), a, stepped(model.model, a.sequences))
 
 
 def main():
     a = argparse.ArgumentParser()
-    a.add_argument("what", choices=["gguf", "llama", "accelerate"])
+    a.add_argument("what", choices=["gguf", "llama", "accelerate", "split", "airllm"])
     a.add_argument("path")
     a.add_argument("into", nargs="?")
     a.add_argument("--passes", type=int, default=3)
     a.add_argument("--warm", type=int, default=1)
     a.add_argument("--sequences", type=int, default=1)
+    a.add_argument("--seconds", type=float, default=480)
+    a.add_argument("--tokens")
+    a.add_argument("--choices")
     a = a.parse_args()
     if a.what == "gguf":
         to_gguf(a.path, a.into)
     elif a.what == "llama":
-        llama(a.path, a.passes, a.warm)
+        llama(a.path, a)
+    elif a.what == "split":
+        streaming(a.path, a.into)
+    elif a.what == "airllm":
+        airllm(a.path, a.into, a)
     else:
-        accelerate(a.path, a.passes, a.warm, a.sequences)
+        accelerate(a.path, a)
 
 
 if __name__ == "__main__":

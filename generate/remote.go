@@ -18,6 +18,36 @@ type Remote interface {
 	Close() error
 }
 
+// A Metered is a [Remote] that knows what the sessions do which its passes run in, a session of each device in their order, and
+// how long a pass of a row is expected to take.
+type Metered interface {
+	Metrics() []runtime.Metrics
+	PassSeconds() float64
+}
+
+// Metrics tells what the engine's session did, or those that a [Remote] has; none where it does not know.
+func (e *Engine) Metrics() []runtime.Metrics {
+	if e.remote == nil {
+		return []runtime.Metrics{e.session.Metrics()}
+	}
+	if m, ok := e.remote.(Metered); ok {
+		return m.Metrics()
+	}
+	return nil
+}
+
+// PassSeconds is how long a pass for one row is expected to take: what writing a token takes.
+func (e *Engine) PassSeconds(ctx context.Context) (float64, error) {
+	if m, ok := e.remote.(Metered); ok {
+		return m.PassSeconds(), nil
+	}
+	p, err := e.Forecast(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return p.Forecast.Seconds, nil
+}
+
 // A RemoteModel is what a [Remote] is to run.
 type RemoteModel struct {
 	// Model is the whole one, Steps what its stepwise model is made with ([models.Model.Steps]).

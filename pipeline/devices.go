@@ -19,7 +19,8 @@ const localBytes = 4e9
 // are under way, so that several devices compute at once, where a session over several GPUs ([runtime.Options.Device]) has one computing at a time.
 type Devices struct {
 	*Pipeline
-	stop func() error
+	stages []*Stage
+	stop   func() error
 }
 
 // OpenDevices divides a model over devices, one for each of the options of a session, and runs passes. Opts say how the model
@@ -56,13 +57,22 @@ func OpenDevices(
 		if err != nil {
 			return nil, err
 		}
-		opts.Stages = append(opts.Stages, listener.Addr().String())
+		opts.Stages, d.stages = append(opts.Stages, listener.Addr().String()), append(d.stages, stage)
 		stages.Go(func() { _ = stage.Serve(serving, listener) }) // it ends when it is told to
 	}
 	if d.Pipeline, err = Open(ctx, model, shapes, opts); err != nil {
 		return nil, err
 	}
 	return d, nil
+}
+
+// Metrics tells what the session of each device did, in their order.
+func (d *Devices) Metrics() []runtime.Metrics {
+	list := make([]runtime.Metrics, len(d.stages))
+	for i, stage := range d.stages {
+		list[i] = stage.Metrics()
+	}
+	return list
 }
 
 // Close ends the passes and the stages.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"testing"
@@ -68,4 +69,10 @@ func OpenLast(t testing.TB, address string, model *models.Model, shapes map[stri
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// TellShapes asks the stages how inputs of these shapes go through them.
+func (p *Pipeline) TellShapes(ctx context.Context, shapes map[string]tensor.Shape) error {
+	_, err := p.layoutsFor(ctx, shapes)
+	return err
 }

@@ -256,6 +256,22 @@ func (p *Pipeline) ask(ctx context.Context, i int, what ask) (*answer, error) {
 	}
 }
 
+// askAll asks all stages the same at once.
+func (p *Pipeline) askAll(ctx context.Context, what ask) ([]*answer, error) {
+	answers, failures := make([]*answer, len(p.peers)), make([]error, len(p.peers))
+	var asking sync.WaitGroup
+	for i := range p.peers {
+		asking.Go(func() { answers[i], failures[i] = p.ask(ctx, i, what) })
+	}
+	asking.Wait()
+	for _, err := range failures {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
 // openStages has the stages get ready, the last one first, which the one before connects to.
 func (p *Pipeline) openStages(ctx context.Context, files string, shapes map[string]tensor.Shape) error {
 	name := make([]byte, 16)
@@ -313,12 +329,12 @@ func (p *Pipeline) layoutsFor(ctx context.Context, shapes map[string]tensor.Shap
 	if known := p.layouts[key]; known != nil {
 		return known, nil
 	}
+	answers, err := p.askAll(ctx, ask{Shapes: shapes})
+	if err != nil {
+		return nil, err
+	}
 	var list []*layout
-	for i := range p.peers {
-		said, err := p.ask(ctx, i, ask{Shapes: shapes})
-		if err != nil {
-			return nil, err
-		}
+	for i, said := range answers {
 		if said.Layout == nil {
 			return nil, p.stageError(i, &ProtocolError{"no layout"})
 		}
@@ -362,6 +378,9 @@ func (p *Pipeline) checkLayout(i int, l *layout, before []*layout) error {
 
 // Passes returns how many passes are to be under way at once, so that all stages are busy.
 func (p *Pipeline) Passes() int { return p.opts.Window }
+
+// PassSeconds is how long a usual pass is expected to take by itself.
+func (p *Pipeline) PassSeconds() float64 { return p.plan.PassSeconds() }
 
 // Plan returns how the model is divided, and what that is expected to take.
 func (p *Pipeline) Plan() *Plan { return p.plan }

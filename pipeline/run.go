@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -28,6 +30,9 @@ type run struct {
 	window int
 
 	session *runtime.Session
+	// shapes says how inputs of other shapes go through the range while the session computes a pass; nil has the session
+	// asked, which waits for that pass.
+	shapes *runtime.Session
 	// most is what a pass takes at most.
 	most    room
 	buffers chan *buffer
@@ -77,9 +82,13 @@ func (r *run) begin(ctx context.Context, ask *rangeAsk) (*Forecast, error) {
 		return nil, &ProtocolError{"a run of the whole model"}
 	}
 	opts.Observe = runtime.TeeObserver(opts.Observe, r.observe)
-	if r.session, err = runtime.Start(ctx, model, opts); err != nil {
+	session, err := runtime.Start(ctx, model, opts)
+	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	r.session = session
+	r.mu.Unlock()
 	forecast, err := planned(ctx, r.session, ask)
 	if err != nil {
 		return nil, err
@@ -94,11 +103,43 @@ func (r *run) begin(ctx context.Context, ask *rangeAsk) (*Forecast, error) {
 	if r.most, err = roomOf(layoutOf(section)); err != nil {
 		return nil, err
 	}
+	opts.PlanOnly, opts.Observe = true, nil
+	if r.shapes, err = aside(ctx, model, opts, ask.Shapes, section); err != nil {
+		return nil, err
+	}
 	r.buffers = make(chan *buffer, r.window)
 	for range r.window {
 		r.buffers <- &buffer{in: make([]byte, r.most.in), out: make([]byte, r.most.out)}
 	}
 	return forecast, nil
+}
+
+// aside starts a session that computes nothing and tells sections of the same range, nil where it would tell others.
+func aside(
+	ctx context.Context, model *models.Model, opts runtime.Options, shapes map[string]tensor.Shape, like *graph.Section,
+) (*runtime.Session, error) {
+	if opts.Memory == 0 { // it takes none of the device's, and what is free there is of no matter to it
+		opts.Memory, opts.MemoryShare = math.MaxInt64/4, 0
+	}
+	session, err := runtime.Start(ctx, model, opts)
+	if err != nil {
+		return nil, err
+	}
+	section, err := session.Section(ctx, shapes)
+	if err != nil || section.Digest != like.Digest {
+		return nil, errors.Join(err, session.Close())
+	}
+	return session, nil
+}
+
+// metrics tells what the session did, nothing while there is none.
+func (r *run) metrics() runtime.Metrics {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.session == nil {
+		return runtime.Metrics{}
+	}
+	return r.session.Metrics()
 }
 
 // observe notes progress; it does not wait.
@@ -121,8 +162,10 @@ func (r *run) close() error {
 	if r.next != nil {
 		err = r.next.close()
 	}
-	if r.session != nil {
-		err = errors.Join(err, r.session.Close())
+	for _, session := range []*runtime.Session{r.session, r.shapes} {
+		if session != nil {
+			err = errors.Join(err, session.Close())
+		}
 	}
 	return err
 }
@@ -170,7 +213,11 @@ func (r *run) layoutFor(ctx context.Context, shapes map[string]tensor.Shape) (*r
 	if known != nil {
 		return known, nil
 	}
-	section, err := r.session.Section(ctx, shapes)
+	asked := r.shapes
+	if asked == nil {
+		asked = r.session
+	}
+	section, err := asked.Section(ctx, shapes)
 	if err != nil {
 		return nil, err
 	}
@@ -180,9 +227,6 @@ func (r *run) layoutFor(ctx context.Context, shapes map[string]tensor.Shape) (*r
 	}
 	if one.room.in > r.most.in || one.room.out > r.most.out {
 		return nil, &runtime.CapacityError{NeedBytes: one.room.in + one.room.out, HaveBytes: r.most.in + r.most.out}
-	}
-	if _, err := r.session.Plan(ctx, shapes); err != nil {
-		return nil, err
 	}
 	one.outputs = append(append(one.outputs, one.layout.Outputs...), made(one.layout.After)...)
 	r.mu.Lock()

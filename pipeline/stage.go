@@ -40,6 +40,8 @@ type Stage struct {
 
 	mu  sync.Mutex
 	run *run
+	// last is what the session of the run before did.
+	last runtime.Metrics
 }
 
 // Bounds of who is connected: a head asks little and holds one run.
@@ -75,6 +77,16 @@ func NewStage(ctx context.Context, model *models.Model, opts StageOptions) (*Sta
 
 // Memory returns the budget of the stage in bytes, 0 where none is known.
 func (s *Stage) Memory() int64 { return s.opts.Session.Memory }
+
+// Metrics tells what the session of the run that a head has opened did, or that of the last one.
+func (s *Stage) Metrics() runtime.Metrics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return s.last
+	}
+	return s.run.metrics()
+}
 
 // Serve answers those that connect until ctx is done, closes the listener, and waits for what runs to end.
 func (s *Stage) Serve(ctx context.Context, listener net.Listener) error {
@@ -365,6 +377,7 @@ func (s *Stage) open(ctx context.Context, l *link, ask *openAsk) (_ *run, _ *ans
 func (s *Stage) end(r *run) error {
 	s.mu.Lock()
 	if s.run == r {
+		s.last = r.metrics()
 		s.run = nil
 	}
 	s.mu.Unlock()

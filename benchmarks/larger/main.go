@@ -8,6 +8,8 @@
 //	larger make -layers 15 -hidden 4096 -inner 11008 dense
 //	larger run -memory 1610612736 -passes 8 dense
 //	larger run -memory 1610612736 -passes 8 -rows 8 -accepted 3.5 dense
+//	larger run -memory 4000000000 -walk -choices c.json experts
+//	larger tokens -count 512                                 # the text that -walk takes, for other programs
 //	larger turns < rows.jsonl                                # medians, and ratios within each round
 package main
 
@@ -30,11 +32,13 @@ import (
 )
 
 func main() {
-	err := errors.New("larger make [flags] FOLDER, larger run [flags] FOLDER, or larger turns < ROWS")
+	err := errors.New("larger make [flags] FOLDER, larger run [flags] FOLDER, larger tokens or larger turns < ROWS")
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "make":
 			err = makeFolder(os.Args[2:])
+		case "tokens":
+			err = writeTokens(os.Args[2:])
 		case "turns":
 			err = turns()
 		case "run":

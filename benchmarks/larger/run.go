@@ -47,13 +47,21 @@ type report struct {
 	DiskBytes  float64 `json:"disk_bytes_per_second,omitempty"`
 	Limit      float64 `json:"limit_tokens_per_second,omitempty"`
 	OfLimit    float64 `json:"of_limit,omitempty"`
+	// HeldBytes is what the session held after the passes. SystemBytes are those that the system says this process read
+	// from disks while they ran, 0 where it does not say.
+	HeldBytes   int64 `json:"held_bytes"`
+	SystemBytes int64 `json:"system_read_bytes,omitempty"`
 	// Of experts: those needed and read in all passes, what a replay says that is read, and what who knows all reads at
-	// least.
+	// least. CountedReads are those of the passes that count. Exact says that these are all that was read, byte for byte,
+	// and that the passes read as many experts as the replay.
 	ExpertNeeds int64 `json:"expert_needs,omitempty"`
 	ExpertReads int64 `json:"expert_reads,omitempty"`
 	Replayed    int64 `json:"replayed_reads,omitempty"`
 	LeastReads  int64 `json:"belady_reads,omitempty"`
 	ExpertBytes int64 `json:"expert_bytes,omitempty"`
+
+	CountedReads int64 `json:"counted_expert_reads,omitempty"`
+	Exact        *bool `json:"exact,omitempty"`
 	// Hash is of the last logits: the same in every mode and budget.
 	Hash string `json:"logits_hash"`
 }
@@ -65,6 +73,8 @@ type passes struct {
 	accepted                      float64
 	context, perSequence          int
 	trace                         slots.Trace
+	// tokens are what passes take; nil is any. chosen are the likeliest next ones of the first sequence, pass by pass.
+	tokens, chosen []int64
 }
 
 func run(args []string) (err error) {
@@ -80,12 +90,17 @@ func run(args []string) (err error) {
 	flags.IntVar(&p.context, "context", 512, "tokens of a sequence: at the end it begins anew")
 	flags.IntVar(&p.number, "passes", 8, "passes that count")
 	flags.IntVar(&p.warm, "warm", 2, "passes before")
+	walked := flags.Bool("walk", false, "sequences are of the text that tokens prints, each from another word on")
+	choices := flags.String("choices", "", "write which token is the likeliest after each pass to a file")
 	rate := flags.Duration("disk", 0, "measure the disk's rate for so long before the passes, and after them")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() != 1 || p.rows < 1 || p.sequences < 1 || p.accepted > float64(p.rows) || p.context < p.rows {
 		return errors.New("run: one folder, and no more accepted than there are rows")
+	}
+	if *walked {
+		p.tokens = walk(p.sequences + p.warm + p.number)
 	}
 	ctx := context.Background()
 	ckpt, err := loader.Open(flags.Arg(0))
@@ -120,6 +135,12 @@ func run(args []string) (err error) {
 	}
 	if err := errors.Join(p.run(ctx, &r), p.session.Close()); err != nil {
 		return err
+	}
+	if *choices != "" {
+		list, err := json.Marshal(p.chosen)
+		if err := errors.Join(err, os.WriteFile(*choices, list, 0o666)); err != nil {
+			return err
+		}
 	}
 	if r.DiskAfter, err = diskRate(ctx, flags.Arg(0), *rate); err != nil {
 		return err
@@ -173,28 +194,37 @@ func (p *passes) run(ctx context.Context, r *report) error {
 	r.PlannedBytes = planned.PeakBytes()
 	var before optimem.Metrics
 	var begin time.Time
+	var system int64
 	at := 0.0
 	for pass := range p.warm + p.number {
 		if pass == p.warm {
-			before, begin = p.session.Metrics(), time.Now()
+			before, system, begin = p.session.Metrics(), systemRead(), time.Now()
 		}
 		if int(at)+p.rows > p.context {
 			at = 0
 		}
 		for i := range n {
-			tokens[i], positions[i] = rng.Int64N(1000), int64(int(at)+i%p.rows)
+			tokens[i], positions[i] = rng.Int64N(words), int64(int(at)+i%p.rows)
+			if p.tokens != nil {
+				tokens[i] = p.tokens[i/p.rows+pass]
+			}
 		}
 		out, err := p.session.Run(ctx, in)
 		if err != nil {
 			return err
 		}
 		at += p.accepted
+		p.chosen = append(p.chosen, likeliest(out[models.StepLogits]))
 		if pass == p.warm+p.number-1 {
 			r.Hash = hashOf(out[models.StepLogits].Data)
 		}
 	}
 	r.Seconds = time.Since(begin).Seconds()
 	after := p.session.Metrics()
+	if r.SystemBytes = systemRead() - system; system == 0 {
+		r.SystemBytes = 0
+	}
+	r.HeldBytes = after.HeldBytes
 	r.Tokens = float64(p.sequences) * p.accepted * float64(p.number)
 	r.ReadBytes = after.LoadedBytes - before.LoadedBytes
 	r.PeakBytes = after.PeakBytes
@@ -204,14 +234,34 @@ func (p *passes) run(ctx context.Context, r *report) error {
 	}
 	r.PerSecond = r.Tokens / r.Seconds
 	r.Compute, r.Stall = (after.Compute - before.Compute).Seconds(), (after.Stall - before.Stall).Seconds()
-	if len(planned.Experts) > 0 {
-		room, places := planned.Room(&p.trace)
-		count := slots.Sum(slots.Replay(&p.trace, room, places))
-		r.ExpertNeeds, r.ExpertReads, r.Replayed = after.ExpertHits+after.ExpertReads, after.ExpertReads, count.Reads
-		r.LeastReads = slots.Sum(slots.Least(&p.trace, room, places)).Reads
-		r.ExpertBytes = planned.Experts[0].Each[0].ReadBytes()
-	}
+	r.experts(&p.trace, planned, before, after)
 	return nil
+}
+
+// experts tells what passes needed of experts and read.
+func (r *report) experts(trace *slots.Trace, planned *plan.Plan, before, after optimem.Metrics) {
+	if len(planned.Experts) == 0 {
+		return
+	}
+	room, places := planned.Room(trace)
+	count := slots.Sum(slots.Replay(trace, room, places))
+	r.ExpertNeeds, r.ExpertReads, r.Replayed = after.ExpertHits+after.ExpertReads, after.ExpertReads, count.Reads
+	r.LeastReads = slots.Sum(slots.Least(trace, room, places)).Reads
+	r.ExpertBytes = planned.Experts[0].Each[0].ReadBytes()
+	r.CountedReads = after.ExpertReads - before.ExpertReads
+	exact := r.ReadBytes == r.CountedReads*r.ExpertBytes && r.ExpertReads == r.Replayed
+	r.Exact = &exact
+}
+
+// likeliest returns the token with the largest of the first row's logits, -1 where they are not numbers of 4 bytes.
+func likeliest(logits *tensor.Tensor) int64 {
+	numbers, err := tensor.Slice[float32](logits)
+	if err != nil {
+		return -1
+	}
+	shape := logits.Layout.Shape
+	row := numbers[:shape[len(shape)-1]]
+	return int64(slices.Index(row, slices.Max(row)))
 }
 
 // hashOf tells logits apart (FNV-1a).

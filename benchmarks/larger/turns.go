@@ -19,6 +19,13 @@ type turn struct {
 	OfLimit   float64 `json:"of_limit"`
 	DiskBytes float64 `json:"disk_bytes_per_second"`
 	Hash      string  `json:"logits_hash"`
+	Bytes     float64 `json:"bytes_per_token"`
+	// Of experts: those that were read in all passes and the least, whether nothing else was read, and how often another
+	// program found the same next token.
+	Reads  int64    `json:"expert_reads"`
+	Least  int64    `json:"belady_reads"`
+	Exact  *bool    `json:"exact"`
+	Agreed *float64 `json:"agreed"`
 }
 
 // A summary is what all rounds come to. What another program was measured with is in it, too.
@@ -35,6 +42,12 @@ type summary struct {
 	Ratios map[string]float64 `json:"ratios"`
 	Least  map[string]float64 `json:"least_ratios"`
 	Most   map[string]float64 `json:"most_ratios"`
+	// Bytes are medians of what was read for a token. OfLeast is how many times the experts were read that had to be,
+	// Exact whether nothing else was read in any round, Agreed the least of what other programs say.
+	Bytes   map[string]float64 `json:"bytes_per_token"`
+	OfLeast map[string]float64 `json:"reads_of_least,omitempty"`
+	Exact   *bool              `json:"exact,omitempty"`
+	Agreed  *float64           `json:"agreed,omitempty"`
 }
 
 // sumTurns reads rows, a line of JSON each, and prints a summary of them.
@@ -67,11 +80,12 @@ func summed(rows []turn) (*summary, error) {
 		Name: "in turns", PerSecond: make(map[string]float64), OfLimit: make(map[string]float64),
 		DiskBytes: make(map[string]float64),
 		Ratios:    make(map[string]float64), Least: make(map[string]float64), Most: make(map[string]float64),
+		Bytes: make(map[string]float64), OfLeast: make(map[string]float64),
 	}
 	first := make(map[int]turn)
 	hashes := make(map[int]string)
-	rates, parts, disks, ratios := make(map[string][]float64), make(map[string][]float64),
-		make(map[string][]float64), make(map[string][]float64)
+	rates, parts, disks, ratios, read := make(map[string][]float64), make(map[string][]float64),
+		make(map[string][]float64), make(map[string][]float64), make(map[string][]float64)
 	for _, t := range rows {
 		if t.PerSecond <= 0 {
 			return nil, fmt.Errorf("turns: round %d: %s: no tokens", t.Round, t.Name)
@@ -85,7 +99,8 @@ func summed(rows []turn) (*summary, error) {
 		if t.Name == rows[0].Name {
 			first[t.Round] = t
 		}
-		rates[t.Name] = append(rates[t.Name], t.PerSecond)
+		rates[t.Name], read[t.Name] = append(rates[t.Name], t.PerSecond), append(read[t.Name], t.Bytes)
+		s.experts(t)
 		if t.DiskBytes > 0 {
 			parts[t.Name], disks[t.Name] = append(parts[t.Name], t.OfLimit), append(disks[t.Name], t.DiskBytes)
 		}
@@ -97,7 +112,7 @@ func summed(rows []turn) (*summary, error) {
 		}
 	}
 	for from, to := range map[*map[string][]float64]map[string]float64{&rates: s.PerSecond, &parts: s.OfLimit,
-		&disks: s.DiskBytes} {
+		&disks: s.DiskBytes, &read: s.Bytes} {
 		for name, list := range *from {
 			to[name] = median(list)
 		}
@@ -107,6 +122,19 @@ func summed(rows []turn) (*summary, error) {
 		s.Ratios[key], s.Least[key], s.Most[key] = median(list), slices.Min(list), slices.Max(list)
 	}
 	return s, nil
+}
+
+// experts counts a row of experts: the worst of all rounds counts.
+func (s *summary) experts(t turn) {
+	if t.Least > 0 {
+		s.OfLeast[t.Name] = max(s.OfLeast[t.Name], float64(t.Reads)/float64(t.Least))
+	}
+	if t.Exact != nil && (s.Exact == nil || *s.Exact) {
+		s.Exact = t.Exact
+	}
+	if t.Agreed != nil && (s.Agreed == nil || *t.Agreed < *s.Agreed) {
+		s.Agreed = t.Agreed
+	}
 }
 
 // median is the middle of numbers, or of the two in the middle; they are sorted then.

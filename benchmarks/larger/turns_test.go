@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -42,6 +44,52 @@ func TestTurns(t *testing.T) {
 		if err := sumTurns(strings.NewReader(wrong), &out); err == nil {
 			t.Errorf("%q is summed", wrong)
 		}
+	}
+}
+
+// TestTurnsOfExperts: the worst round says how many experts were read, whether those are all, and how often another program
+// computed the same.
+func TestTurnsOfExperts(t *testing.T) {
+	const rows = `{"name":"experts","round":1,"tokens_per_second":4,"bytes_per_token":7,"expert_reads":30,"belady_reads":20,"exact":true}
+{"name":"llama.cpp","round":1,"tokens_per_second":1,"bytes_per_token":70,"agreed":0.9}
+{"name":"experts","round":2,"tokens_per_second":4,"bytes_per_token":9,"expert_reads":28,"belady_reads":20,"exact":EXACT}
+{"name":"llama.cpp","round":2,"tokens_per_second":1,"bytes_per_token":70,"agreed":0.8}
+`
+	for _, exact := range []bool{true, false} {
+		var out strings.Builder
+		if err := sumTurns(strings.NewReader(strings.Replace(rows, "EXACT", strconv.FormatBool(exact), 1)), &out); err != nil {
+			t.Fatal(err)
+		}
+		var s summary
+		if err := json.Unmarshal([]byte(out.String()), &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.OfLeast["experts"] != 1.5 || s.Exact == nil || *s.Exact != exact || s.Agreed == nil || *s.Agreed != 0.8 ||
+			s.Bytes["experts"] != 8 || s.Ratios["llama.cpp / experts"] != 0.25 {
+			t.Errorf("%s", out.String())
+		}
+	}
+}
+
+// TestWalk: the text is the same again, the most frequent word is, and words follow those before.
+func TestWalk(t *testing.T) {
+	const n = 4096
+	text := walk(n)
+	if !slices.Equal(text[:100], walk(100)) {
+		t.Error("a shorter text begins otherwise")
+	}
+	count, after := make(map[int64]int), make(map[[2]int64]int)
+	for i, w := range text {
+		if w < 0 || w >= words {
+			t.Fatalf("word %d", w)
+		}
+		count[w]++
+		if i > 0 {
+			after[[2]int64{text[i-1], w}]++
+		}
+	}
+	if len(after) > n*3/4 || count[0] < n/50 {
+		t.Errorf("%d pairs of %d, the first word %d times", len(after), n, count[0])
 	}
 }
 

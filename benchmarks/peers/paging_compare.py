@@ -10,6 +10,8 @@ rounds' passes. The parts:
     llama     seven layers in the sizes of Llama-2-7B, 6.2 GB, in a memory limit, cold, sequences of several lengths
     unet      the denoiser of Stable Diffusion 1.5, 3.4 GB, in a memory limit, cold
     cached    the 6.4 GB in the page cache, beside a plain read of the file
+    close     page mode beside resident at 8 rows, raw files and packed ones, in the page cache and on the disk: the ratio within
+              each round
     forecast  what plans expect after 'optimem calibrate' beside what passes take, for models and modes
 """
 
@@ -28,7 +30,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-DATA = HERE / "data"
+DATA = pathlib.Path(os.environ.get("DATA", HERE / "data"))
 OPTIMEM, PAGING = DATA / "optimem", DATA / "paging"
 PEERS = [sys.executable, str(HERE / "peers" / "paging_peers.py")]
 RATES = DATA / "rates.json"
@@ -445,6 +447,57 @@ print(json.dumps({{"seconds": seconds[1:]}}))"""]
     return {"tables": {"6.4 GB of linear layers in the page cache, 1 row where not said": results}}
 
 
+CLOSE = {"resnet18": 224, "resnet50": 224, "efficientnet_b0": 224, "vgg16": 224, "bert-base": 128}
+
+
+def close(args, quiet):
+    """Page mode is to take no more than 1.05 times what resident takes, with packed files."""
+    tables = {}
+    for name, size in CLOSE.items():
+        raw = synth(name, name + ".safetensors")
+        packed = DATA / (name + "-packed.safetensors")
+        packed.unlink(missing_ok=True)
+        subprocess.run([OPTIMEM, "pack", "--quiet", raw, "-o", packed], check=True, stdout=subprocess.DEVNULL)
+        options = ("-size", size, "-rows", args.rows or "8")
+        n = args.runs or 5
+        for state, before in ("in the page cache", warm), ("on the disk", cold):
+            def both():
+                before(raw)
+                before(packed)
+            contestants = {
+                "resident": ours("resident", raw, n, *options),
+                "page": ours("page", raw, n, *options),
+                "page, packed": ours("page", packed, n, *options),
+            }
+            tables[f"{name}; {state}"] = contest(contestants, args.rounds or 5, both, quiet, None, f"{name}, {state}: ")
+        if not args.keep:
+            raw.unlink()
+            packed.unlink()
+    return {"close": tables}
+
+
+def close_text(tables):
+    lines = ["Page mode ÷ resident, 8 rows where not said: each round's ratio of medians, their median (least to most). The goal is "
+             "1.05, packed.",
+             f"  {'model':<18}{'file':<20}{'resident':>12}{'page':>22}{'page, packed':>24}"]
+    for title, results in tables.items():
+        model, state = title.split("; ")
+        line = f"  {model:<18}{state:<20}"
+        whole = [r for r in results["resident"] if "failed" not in r]
+        line += f"{1e3 * statistics.median(s for r in whole for s in r['seconds']):>9.1f} ms" if whole else f"{'failed':>12}"
+        for name in "page", "page, packed":
+            ratios = sorted(statistics.median(page["seconds"]) / statistics.median(resident["seconds"])
+                            for page, resident in zip(results[name], results["resident"])
+                            if "failed" not in page and "failed" not in resident)
+            line += (f"{statistics.median(ratios):>8.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})" if ratios
+                     else f"  {results[name][0]['failed']}")
+        lines.append(line)
+        outputs = [r["output"] for runs in results.values() for r in runs if "output" in r]
+        if outputs and max(outputs) != min(outputs):
+            lines.append(f"  !! the outputs differ: mean absolute values {min(outputs)} to {max(outputs)}")
+    return lines
+
+
 FORECASTS = {
     "resnet101": ("resnet101", 512, 1), "vgg16": ("vgg16", 224, 1), "vit_b_16": ("vit_b_16", 224, 1),
     "mobilenet_v2": ("mobilenet_v2", 224, 1), "gpt2": ("gpt2", 128, 1), "bert-base": ("bert-base", 128, 1),
@@ -536,7 +589,7 @@ def machine():
     }
 
 
-PARTS = {"resnet": resnet, "mlp": mlp, "llama": llama, "unet": unet, "cached": cached, "forecast": forecast}
+PARTS = {"resnet": resnet, "mlp": mlp, "llama": llama, "unet": unet, "cached": cached, "close": close, "forecast": forecast}
 
 
 def main():
@@ -573,6 +626,8 @@ def main():
         lines += tables_text(part.get("tables", {}))
         if "emulated" in part:
             lines += emulated_text(part["emulated"])
+        if "close" in part:
+            lines += close_text(part["close"])
         if "forecasts" in part:
             lines += forecast_text(part["forecasts"])
         text = "\n".join(lines).rstrip() + "\n"
@@ -583,7 +638,7 @@ def main():
 
 
 def loads(part):
-    all_runs = [r for t in (*part.get("tables", {}).values(), part.get("forecasts", {})) for runs in t.values()
+    all_runs = [r for t in (*part.get("tables", {}).values(), *part.get("close", {}).values(), part.get("forecasts", {})) for runs in t.values()
                 for r in runs if "load" in r]
     found = sorted(r["load"] for r in all_runs)
     return f"{found[0]:.2f} to {found[-1]:.2f}, median {statistics.median(found):.2f}" if found else "not known"

@@ -24,6 +24,7 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/text/template"
 	"github.com/optimem/optimem/text/tokenizer"
@@ -300,11 +301,11 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 			_ = record.Close()
 		}
 	}()
-	far, err := w.remote()
+	far, err := w.remote(sequences)
 	if err != nil {
 		return nil, err
 	}
-	engine, err := generate.New(ctx, m.Model, generate.Options{
+	engine, err := w.engine(ctx, m.Model, generate.Options{
 		Session: opts, Context: min(context, longest), Sequences: sequences, KV: running.KVType(w.kv, m.Ckpt), Speculate: w.ahead, Branches: w.branches,
 		Draft: draft, Remote: far, Pictures: len(w.images), Grow: true,
 	})
@@ -318,7 +319,29 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 		return nil, cmp.Or(engine.Close(), err)
 	}
 	e.kv, watch.weights = planned.CacheBytes(p), p.Fixed.WeightBytes
-	if !w.Quiet {
+	w.noteStart(engine, e, p)
+	return e, nil
+}
+
+// engine starts one, in a session over GPUs where the model cannot go over stages: they compute one after the other then.
+func (w *writing) engine(ctx context.Context, model *models.Model, opts generate.Options) (*generate.Engine, error) {
+	engine, err := generate.New(ctx, model, opts)
+	var unable *models.UnsupportedError
+	if opts.Remote != nil && strings.HasPrefix(w.Device, "cuda") && errors.As(err, &unable) {
+		opts.Remote, w.staged = nil, nil
+		engine, err = generate.New(ctx, model, opts)
+	}
+	return engine, err
+}
+
+// noteStart says what was planned.
+func (w *writing) noteStart(engine *generate.Engine, e *openEngine, p *plan.Plan) {
+	switch {
+	case w.Quiet:
+	case w.staged != nil:
+		w.noteGuesses(engine)
+		w.noteStaged(engine.Context(), e.kv)
+	default:
 		w.noteGuesses(engine)
 		w.Note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
 		if p.CacheSlots > 0 {
@@ -335,7 +358,45 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 			w.Say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(moved), running.SecondsText(p.Forecast.Seconds), guess))
 		}
 	}
-	return e, nil
+}
+
+// A staged is what is expected of a model that is divided over stages.
+type staged struct {
+	// peaks say what each takes at most.
+	peaks []string
+	// movedBytes are brought to all of them for a pass, which takes seconds; one ends every interval where all are busy.
+	movedBytes        int64
+	seconds, interval float64
+}
+
+// rate is how many tokens a second so many sequences are expected to get, which share as many passes as are under way at once: one
+// more than there are stages.
+func (s *staged) rate(sequences int) float64 {
+	passes := len(s.peaks) + 1
+	each := (sequences + passes - 1) / passes
+	if sequences < passes { // each has a pass of its own, and not all stages are busy
+		return float64(sequences) / max(s.seconds, float64(sequences)*s.interval)
+	}
+	return float64(each) / s.interval
+}
+
+// noteStaged says how the model is divided and what is expected of that.
+func (w *writing) noteStaged(context int, kvBytes int64) {
+	s := w.staged
+	w.Note("a context of %d tokens, %s of keys and values, %s", context, ascii.FormatSize(kvBytes), strings.Join(s.peaks, ", "))
+	w.Note("a pass is expected to take %s, and one to end every %s where all are busy; %s are brought for it", running.SecondsText(s.seconds),
+		running.SecondsText(s.interval), ascii.FormatSize(s.movedBytes))
+}
+
+// metrics are those of the engine's sessions together: PeakBytes is the most that was held on one device.
+func (e *openEngine) metrics() (sum runtime.Metrics, peaks []int64) {
+	for _, m := range e.writer.Engine().Metrics() {
+		sum.MovedBytes += m.MovedBytes
+		sum.ExpertHits, sum.ExpertReads = sum.ExpertHits+m.ExpertHits, sum.ExpertReads+m.ExpertReads
+		sum.PeakBytes = max(sum.PeakBytes, m.PeakBytes)
+		peaks = append(peaks, m.PeakBytes)
+	}
+	return sum, peaks
 }
 
 func (e *openEngine) close() error {
@@ -372,13 +433,18 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 			return text(piece)
 		}
 	}
-	before, rows := engine.Session().Metrics(), engine.Stats()
+	rows := engine.Stats()
+	before, _ := e.metrics()
 	result, err := e.writer.Write(ctx, r, show)
 	if result == nil {
 		return nil, err
 	}
-	after, all := engine.Session().Metrics(), engine.Stats()
-	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes + engine.DraftBytes(), bounded: bounded(r)}
+	all := engine.Stats()
+	after, peaks := e.metrics()
+	f := &writingFacts{TextResult: *result, KVBytes: e.kv, Peaks: peaks, PeakBytes: after.PeakBytes + engine.DraftBytes(), bounded: bounded(r)}
+	if len(peaks) == 1 {
+		f.Peaks[0] = f.PeakBytes
+	}
 	f.Moved = after.MovedBytes - before.MovedBytes
 	f.ExpertHits, f.ExpertReads = after.ExpertHits-before.ExpertHits, after.ExpertReads-before.ExpertReads
 	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
@@ -393,9 +459,11 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 type writingFacts struct {
 	generate.TextResult
 	KVBytes, PeakBytes, Moved int64
-	PassRows, PassCount       int64
-	Guessed, Accepted         int64
-	ExpertHits, ExpertReads   int64
+	// Peaks are what each device held at most, none where others hold it.
+	Peaks                   []int64
+	PassRows, PassCount     int64
+	Guessed, Accepted       int64
+	ExpertHits, ExpertReads int64
 	// bounded says that there was a schema or a grammar.
 	bounded bool
 }
@@ -420,12 +488,16 @@ func (f *writingFacts) perSecond() float64 {
 	return 0
 }
 
-// peakText says what memory was used at most: nothing over stages, where others hold it.
-func peakText(bytes int64) string {
-	if bytes == 0 {
+// peakText says what memory was used at most on each device: nothing over stages, where others hold it.
+func peakText(peaks []int64) string {
+	var list []string
+	for _, bytes := range peaks {
+		list = append(list, ascii.FormatSize(bytes))
+	}
+	if len(list) == 0 {
 		return ""
 	}
-	return ", peak " + ascii.FormatSize(bytes)
+	return ", peak " + strings.Join(list, " and ")
 }
 
 // incompleteText is said of an answer that is only the beginning of what it was to be.
@@ -437,7 +509,7 @@ func (f *writingFacts) String() string {
 	if rate := f.perSecond(); rate > 0 {
 		text += ", then " + strconv.FormatFloat(rate, 'f', max(0, 2-int(math.Log10(rate))), 64) + " a second"
 	}
-	text += peakText(f.PeakBytes)
+	text += peakText(f.Peaks)
 	if f.Moved > 0 {
 		text += ", moved " + ascii.FormatSize(f.Moved)
 	}

@@ -36,7 +36,9 @@ type writing struct {
 	ahead     int // what speculate says, as [generate.Options.Speculate]
 	branches  int
 	away      bool // says that keys and values wait in a file
-	stops     []string
+	// staged is how the model is divided over stages, nil where it is not.
+	staged *staged
+	stops  []string
 	// images are files of pictures that the model sees before the prompt, or the first message.
 	images   []string
 	logprobs int

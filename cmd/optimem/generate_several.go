@@ -103,7 +103,8 @@ func (g *generating) answerSeveral(ctx context.Context, e *openEngine, r generat
 	if err != nil {
 		return textError(err)
 	}
-	m, stats := e.writer.Engine().Session().Metrics(), e.writer.Engine().Stats()
+	stats := e.writer.Engine().Stats()
+	m, peaks := e.metrics()
 	if g.AsJSON {
 		o := jsonout.New(g.Stdout)
 		o.Set("prompt_tokens", promptTokens)
@@ -128,7 +129,7 @@ func (g *generating) answerSeveral(ctx context.Context, e *openEngine, r generat
 	}
 	if !g.Quiet {
 		g.Say("done", fmt.Sprintf("%s in %s, %s%s", running.Counted(len(answers), "answer"), passesText(stats.Passes),
-			running.SecondsText(time.Since(begin).Seconds()), peakText(m.PeakBytes)))
+			running.SecondsText(time.Since(begin).Seconds()), peakText(peaks)))
 	}
 	return nil
 }

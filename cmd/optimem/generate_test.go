@@ -393,9 +393,10 @@ func TestGenerateBranches(t *testing.T) {
 	}
 }
 
-// TestPeakText: where others hold the memory, as over stages, no peak is said rather than one of nothing.
+// TestPeakText: where others hold the memory, as over stages, no peak is said rather than one of nothing, and of several devices the
+// peak of each.
 func TestPeakText(t *testing.T) {
-	if got := peakText(0) + peakText(3<<20); got != ", peak 3.00 MiB" {
+	if got := peakText(nil) + peakText([]int64{3 << 20}) + peakText([]int64{1 << 20, 2 << 20}); got != ", peak 3.00 MiB, peak 1.00 MiB and 2.00 MiB" {
 		t.Error(got)
 	}
 }

@@ -23,6 +23,6 @@ func networkCommands(c *command.Line) []*cobra.Command {
 	return all
 }
 
-func (w *writing) remote() (func(context.Context, generate.RemoteModel) (generate.Remote, error), error) {
+func (w *writing) remote(int) (func(context.Context, generate.RemoteModel) (generate.Remote, error), error) {
 	return nil, nil
 }

@@ -6,10 +6,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +124,74 @@ func TestStagesUsage(t *testing.T) {
 		var stderr bytes.Buffer
 		if code := doMain(c.args, io.Discard, &stderr); code != command.ExitUsage || !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%q: %d, %s", c.args, code, stderr.String())
+		}
+	}
+}
+
+// TestDeviceList: settings of an emulated device hold commas, too.
+func TestDeviceList(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":              {""},
+		"cpu":           {"cpu"},
+		"cuda":          {"cuda"},
+		"cuda:0,cuda:1": {"cuda:0", "cuda:1"},
+		"emu:memory=2GiB,bandwidth=1GB/s,latency=10us":         {"emu:memory=2GiB,bandwidth=1GB/s,latency=10us"},
+		"emu:memory=2GiB,bandwidth=1GB/s,emu:memory=1GiB,cuda": {"emu:memory=2GiB,bandwidth=1GB/s", "emu:memory=1GiB", "cuda"},
+	} {
+		if got := deviceList(text); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestSeveralDevices: a batch over two devices has the texts of one, the memory of both is told, before and after, and what stages
+// do not have is refused.
+func TestSeveralDevices(t *testing.T) {
+	const device = "emu:memory=64MiB,bandwidth=10GB/s"
+	prompts := filepath.Join(t.TempDir(), "prompts.jsonl")
+	var text strings.Builder
+	for i := range 6 {
+		fmt.Fprintf(&text, `{"id":%d,"prompt":"What is the capital of Peru?","seed":%[1]d,"max_tokens":%d}`+"\n", i, 4+i)
+	}
+	if err := os.WriteFile(prompts, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answers := func(args ...string) (texts []string, said string) {
+		out, said := done(t, append([]string{"generate", chatModel, "--batch", prompts, "--memory", "8MiB", "--verbose", "--temperature", "0.9"}, args...)...)
+		for line := range strings.Lines(out) {
+			var a struct{ Text string }
+			if err := json.Unmarshal([]byte(line), &a); err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, a.Text)
+		}
+		return texts, said
+	}
+	want, _ := answers("--device", "cpu")
+	for _, devices := range [][]string{{"--device", device + "," + device}, {"--stage-device", device, "--stage-device", device}} {
+		got, said := answers(devices...)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", devices, got, want)
+		}
+		if !strings.Contains(said, "6 at once over 2 stages, about ") || !regexp.MustCompile(`peak [0-9.]+ [KM]iB and [0-9.]+ [KM]iB`).MatchString(said) ||
+			strings.Count(said, " on "+device) != 2 {
+			t.Errorf("%q: %s", devices, said)
+		}
+	}
+	var stderr bytes.Buffer
+	if code := doMain([]string{"generate", chatModel, "x", "--device", device + "," + device, "--draft", chatModel}, io.Discard, &stderr); code != command.ExitUsage ||
+		!strings.Contains(stderr.String(), "--draft does not go with several devices") {
+		t.Errorf("%d, %s", code, stderr.String())
+	}
+}
+
+// TestStagedRate: passes are shared by as many sequences as there are for each, and fewer sequences than passes do not keep all
+// stages busy.
+func TestStagedRate(t *testing.T) {
+	s := staged{peaks: []string{"a", "b"}, seconds: 4, interval: 2}
+	for n, want := range map[int]float64{1: 0.25, 2: 0.5, 3: 0.5, 6: 1, 30: 5} {
+		if got := s.rate(n); got != want {
+			t.Errorf("%d sequences: %v tokens a second, want %v", n, got, want)
 		}
 	}
 }
