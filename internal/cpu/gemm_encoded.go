@@ -26,14 +26,18 @@ const decodedLines = 8
 func (m *matrix[T]) decode(group []float32, width, l, lines, k0, k1 int) {
 	r := 0
 	if turn := turns[m.encoding.Name]; turn != nil && m.set != nil && m.set.Turns() && lines >= simd.TurnedLines {
-		x := tasks.Take[turning]()
-		x.set, x.stride, x.width, x.blocks = m.set, m.line, width, (k1-k0)/int(m.encoding.Elements)
+		room := tasks.Take[struct {
+			turning
+			turningRoom
+		}]()
+		x := &room.turning
+		x.turningRoom, x.set, x.stride, x.width, x.blocks = &room.turningRoom, m.set, m.line, width, (k1-k0)/int(m.encoding.Elements)
 		for ; r+simd.TurnedLines <= lines; r += simd.TurnedLines {
 			x.src, x.dst = m.data[m.lineAt(l+r)+blocksAt(m.encoding, k0):], group[r:]
 			turn(x)
 		}
-		x.set, x.src, x.dst = nil, nil, nil
-		tasks.Give(x)
+		x.turningRoom, x.set, x.src, x.dst = nil, nil, nil, nil
+		tasks.Give(room)
 	}
 	if r == lines {
 		return
@@ -97,12 +101,19 @@ type turning struct {
 	// words is where codes go as words, as those of some of the lines that are computed with, instead of numbers to dst.
 	words []byte
 	nth   int
-	// d has scales of blocks, then minima; groups those of groups within a block; small and codes are room for bytes that are
-	// made of a block: scales, and codes.
+	// kept says that turn is that of codes at the same places of other blocks.
+	kept bool
+	// d has scales of blocks, then minima; groups those of groups within a block.
 	d      [2 * 8 * simd.TurnedLines]float32
 	groups [2 * simd.TurnedLines * simd.TurnedLines]float32
-	small  [32 * simd.TurnedLines]byte
-	codes  [simd.Expanded * simd.TurnedLines]byte
+
+	*turningRoom
+}
+
+// A turningRoom is room for bytes that are made of a block, until its codes are where they go: scales, and codes.
+type turningRoom struct {
+	small [32 * simd.TurnedLines]byte
+	codes [simd.Expanded * simd.TurnedLines]byte
 }
 
 // run turns codes; what it is given names neither lines nor columns.
@@ -114,10 +125,20 @@ func (x *turning) run(t simd.Turn) {
 	x.turn = t
 	if x.words != nil {
 		x.set.Words(&x.turn, x.nth, x.words, x.codes[:])
+		x.kept = x.turn.Table == t.Table // else they became bytes first
 		return
 	}
 	x.set.Turn(&x.turn)
 	x.turn = simd.Turn{}
+}
+
+// again is run for codes at the places of those before, from src on, and reports whether there were any.
+func (x *turning) again(src []byte) bool {
+	if x.kept {
+		x.turn.Src = src
+		x.set.Words(&x.turn, x.nth, x.words, nil)
+	}
+	return x.kept
 }
 
 // minima is where scales of blocks end and minima begin.
@@ -131,6 +152,9 @@ func (x *turning) heads(blocks int, src []byte, size int) {
 // halfBytes is for blocks of a half, the scale, and 16 bytes.
 func (x *turning) halfBytes(size int, table *[32]byte) {
 	x.heads(x.blocks, x.src, size)
+	if x.again(x.src[2:]) {
+		return
+	}
 	x.run(simd.Turn{Steps: x.blocks, Pieces: 1, Src: x.src[2:], Gap: 2, Scales: x.d[:], Table: table})
 }
 
@@ -147,6 +171,9 @@ func (x *turning) mxfp4() {
 
 func (x *turning) q41() {
 	x.heads(x.blocks, x.src, 20)
+	if x.again(x.src[4:]) {
+		return
+	}
 	x.run(simd.Turn{
 		Steps: x.blocks, Pieces: 1, Src: x.src[4:], Gap: 4, Scales: x.d[:], Minima: x.d[minima:], Table: &tableOwn,
 	})
@@ -174,6 +201,9 @@ func (x *turning) int4(n int, round simd.Element) {
 
 func (x *turning) q80() {
 	x.heads(x.blocks, x.src, 34)
+	if x.again(x.src[2:]) {
+		return
+	}
 	x.run(simd.Turn{Steps: x.blocks, Pieces: 2, Src: x.src[2:], Gap: 2, Scales: x.d[:]})
 }
 
@@ -199,6 +229,9 @@ const minimaK = simd.TurnedLines * simd.TurnedLines
 
 func (x *turning) q4k() {
 	x.scalesK()
+	if x.again(x.src[16:]) {
+		return
+	}
 	x.run(simd.Turn{
 		Steps: 4, Pieces: 2, Src: x.src[16:], Scales: x.groups[:], Minima: x.groups[minimaK:], Table: &tableOwn, Pairs: true,
 	})
@@ -214,10 +247,16 @@ func (x *turning) q5k() {
 
 func (x *turning) q6k() {
 	x.heads(1, x.src[206:], 0) // the last scales, then that of the block
-	x.turn = simd.Turn{
+	scales := simd.Turn{
 		Steps: 1, Pieces: 1, Src: x.src[192:], Stride: x.stride, Scales: x.d[minima:], Dst: x.groups[:], Ldd: simd.TurnedLines,
 	}
-	x.set.Turn(&x.turn)
+	x.set.Turn(&scales)
+	if x.words != nil && x.set.WordsQ6K(x.src, x.stride, x.nth, x.words) {
+		if !x.kept {
+			x.turn, x.kept = simd.Turn{Steps: 16, Pieces: 1, Scales: x.groups[:]}, true
+		}
+		return
+	}
 	x.set.ExpandQ6K(simd.TurnedLines, x.src, x.stride, x.codes[:])
 	x.run(simd.Turn{Steps: 16, Pieces: 1, Src: x.codes[:], Stride: simd.Expanded, Scales: x.groups[:]})
 }

@@ -33,6 +33,7 @@ func (g *gemmCall[T]) codesStrips() int {
 
 // fewCodesRoom is what the columns of a part are prepared in.
 type fewCodesRoom struct {
+	turningRoom
 	turning [2]turning
 	turns   [2]*simd.Turn
 	words   [simd.WordBytes]byte
@@ -42,41 +43,42 @@ type fewCodesRoom struct {
 func (p *gemmPart[T]) fewCodes() {
 	m := &p.right
 	turn := turns[m.encoding.Name]
-	room := tasks.Take[fewCodesRoom]()
-	used := p.set.CodesTurns()
+	if p.room == nil {
+		p.room = tasks.Take[fewCodesRoom]()
+	}
+	room, used := p.room, p.set.CodesTurns()
+	var lines [2][]byte
 	for i := range used {
 		x := &room.turning[i]
-		x.set, x.stride, x.words, x.nth = p.set, m.line, room.words[:], i
-		room.turns[i] = &x.turn
+		x.set, x.stride, x.words, x.turningRoom, x.nth, x.blocks = p.set, m.line, room.words[:], &room.turningRoom, i, 0
+		room.turns[i], lines[i] = &x.turn, m.data[m.lineAt(p.j0+i*simd.TurnedLines):]
 	}
+	// Where the blocks are that the next columns begin with, which lie one behind the other and are fetched so.
+	next, each := m.lineAt(p.j1), m.line*p.columns
+	before, jump := each/p.k, each/(p.k/4)
 	for k0 := p.k0; k0 < p.k1; k0 += blockK {
 		k1 := min(k0+blockK, p.k1)
+		from, blocks := blocksAt(m.encoding, k0), (k1-k0)/int(m.encoding.Elements)
 		for i := range used {
 			x := &room.turning[i]
-			x.blocks = (k1 - k0) / int(m.encoding.Elements)
-			x.src = m.data[m.lineAt(p.j0+i*simd.TurnedLines)+blocksAt(m.encoding, k0):]
+			x.src, x.kept, x.blocks = lines[i][from:], x.kept && x.blocks == blocks, blocks
 			turn(x)
 		}
 		left, lda := p.leftTile(p.i0, k0)
 		mode, bias := p.firstBias(k0)
-		ahead, jump := p.upcomingCodes(k0)
+		var ahead uintptr
+		if at := next + before*k0; at < len(m.data) {
+			ahead = uintptr(unsafe.Pointer(&m.data[at]))
+		}
 		p.set.Codes(p.m, room.turns[:used], room.words[:], singles(left), lda, singles(p.c), p.ldc, mode, bias, ahead, jump)
 	}
-	for i := range used {
-		x := &room.turning[i]
-		x.set, x.src, x.words, x.turn = nil, nil, nil, simd.Turn{}
-	}
-	tasks.Give(room)
 }
 
-// upcomingCodes returns where the blocks are that the next columns begin with, as far as these are done before k, and
-// how far to go on for each four of the depth. Lines of blocks lie one behind the other, and are fetched so.
-func (p *gemmPart[T]) upcomingCodes(k int) (ahead uintptr, jump int) {
-	m := &p.right
-	each := m.line * p.columns
-	at := m.lineAt(p.j1) + each/p.k*k
-	if at >= len(m.data) {
-		return 0, 0
+// give gives what columns were prepared in back.
+func (r *fewCodesRoom) give() {
+	for i := range r.turning {
+		x := &r.turning[i]
+		x.set, x.src, x.words, x.turningRoom, x.turn, x.kept = nil, nil, nil, nil, simd.Turn{}, false
 	}
-	return uintptr(unsafe.Pointer(&m.data[at])), each / (p.k / 4)
+	tasks.Give(r)
 }

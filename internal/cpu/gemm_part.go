@@ -20,6 +20,8 @@ type gemmPart[T ops.Real] struct {
 	ldc int
 	// tiles is the number of tiles down.
 	tiles int
+	// room is for columns of codes, nil before there were any.
+	room *fewCodesRoom
 }
 
 // fewTiles is the number of tiles up to which the left factor stays in a core's cache whole.
@@ -63,6 +65,9 @@ func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
 		if g.k1 == g.k {
 			p.finish(lane)
 		}
+	}
+	if p.room != nil {
+		p.room.give()
 	}
 }
 

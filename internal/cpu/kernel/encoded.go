@@ -51,8 +51,11 @@ type encodedSet struct {
 		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32,
 		ldd, apart int,
 	)
-	heads                func(steps int, src *byte, stride, step int, room *byte, dst *float32, apart int)
+	heads func(steps int, src *byte, stride, step int, room *byte, dst *float32, apart int)
+	// headsK reads lines themselves, where it is not nil, scalesK their words.
+	headsK               func(src *byte, stride int, scales, minima *float32)
 	scalesK              func(words *byte, scales, minima *float32)
+	wordsQ6K             func(src *byte, stride int, dst *byte, ldd int)
 	expandQ5K, expandQ6K func(lines int, src *byte, stride int, dst *byte)
 	expandQ50            func(lines, blocks int, src *byte, stride, size, zero int, dst *byte)
 }
@@ -123,6 +126,10 @@ const GroupsK = 8
 func (s *Set) ScalesK(src []byte, stride int, room []byte, scales, minima []float32) {
 	_, _ = src[(TurnedLines-1)*stride+15], room[4*HeadsRoom-1]
 	_, _ = scales[GroupsK*TurnedLines-1], minima[GroupsK*TurnedLines-1]
+	if s.encoded.headsK != nil {
+		s.encoded.headsK(&src[0], stride, &scales[0], &minima[0])
+		return
+	}
 	s.word.words(1, 1, &src[0], stride, 0, &room[0], 4*TurnedLines)
 	s.encoded.scalesK(&room[0], &scales[0], &minima[0])
 }

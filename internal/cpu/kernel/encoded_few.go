@@ -68,6 +68,18 @@ func (s *Set) Words(t *Turn, nth int, dst, room []byte) {
 	w.words(t.Steps, t.Pieces, &t.Src[0], t.Stride, t.Gap, &dst[0], ldd)
 }
 
+// WordsQ6K is [Set.Words] for the codes of a block of Q6_K of each of TurnedLines lines, and reports whether the set has that.
+func (s *Set) WordsQ6K(src []byte, stride, nth int, dst []byte) bool {
+	if s.encoded.wordsQ6K == nil {
+		return false
+	}
+	ldd := 4 * TurnedLines * s.CodesTurns()
+	dst = dst[4*TurnedLines*nth:]
+	_, _ = src[(TurnedLines-1)*stride+191], dst[63*ldd+4*TurnedLines-1]
+	s.encoded.wordsQ6K(&src[0], stride, &dst[0], ldd)
+	return true
+}
+
 // Codes is Multiply for few rows and Columns columns of codes as words, which [Set.Words] wrote for each of turns.
 // Those say what the numbers are; they differ in Scales and Minima alone. A scale times a code must be exact where
 // there are minima. For each four of the depth memory from ahead on, jump bytes further each time, is fetched into the

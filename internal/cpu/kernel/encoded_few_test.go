@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 
@@ -75,6 +76,34 @@ func TestCodes(t *testing.T) {
 				}, func(c []float32, mode Mode) {
 					s.Multiply(rows, depth, a, lda, &Panel{Data: memory(panel), Stride: 4 * s.Columns}, c, m.ldc, mode, m.bias)
 				})
+			}
+		}
+	}
+}
+
+// TestWordsQ6K: the words of blocks of Q6_K are those of their codes as bytes, and nothing else is written or read.
+func TestWordsQ6K(t *testing.T) {
+	rng := rand.New(rand.NewPCG(43, 44))
+	for _, s := range All() {
+		if s.encoded.wordsQ6K == nil {
+			continue
+		}
+		stride := 210 + rng.IntN(50)
+		src := guardedBytes(t, (TurnedLines-1)*stride+192)
+		for i := range src {
+			src[i] = byte(rng.Uint32())
+		}
+		blocks := append(bytes.Clone(src), make([]byte, 18)...)
+		codes := make([]byte, TurnedLines*Expanded)
+		s.ExpandQ6K(TurnedLines, blocks, stride, codes)
+		got, want := guardedBytes(t, WordBytes), make([]byte, WordBytes)
+		for nth := range s.CodesTurns() {
+			if !s.WordsQ6K(src, stride, nth, got) {
+				t.Fatalf("%s: no words", s.Name)
+			}
+			s.Words(&Turn{Steps: 16, Pieces: 1, Src: codes, Stride: Expanded}, nth, want, nil)
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s: other words of lines %d", s.Name, nth)
 			}
 		}
 	}

@@ -67,9 +67,10 @@ var avx512 = &Set{
 		pairUp: pairUp512, unit: true,
 	},
 	encoded: encodedSet{
-		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnNibbles512f16, turnNibbles512bf16,
-		turnHeads, turnScalesK,
-		expandQ5K, expandQ6K, expandQ50,
+		bytes: turnBytes512, bytesMin: turnBytes512min, nibbles: turnNibbles512, nibblesMin: turnNibbles512min,
+		nibblesF16: turnNibbles512f16, nibblesBF16: turnNibbles512bf16,
+		heads: turnHeads, headsK: turnHeadsK512, wordsQ6K: turnWordsQ6K512,
+		expandQ5K: expandQ5K, expandQ6K: expandQ6K, expandQ50: expandQ50,
 	},
 	word: wordSet{
 		words: turnWords512, expandNibbles: expandNibbles,
@@ -114,9 +115,10 @@ var avx2 = &Set{
 		pairUp: pairUp256,
 	},
 	encoded: encodedSet{
-		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnNibbles256f16, turnNibbles256bf16,
-		turnHeads, turnScalesK,
-		expandQ5K, expandQ6K, expandQ50,
+		bytes: turnBytes256, bytesMin: turnBytes256min, nibbles: turnNibbles256, nibblesMin: turnNibbles256min,
+		nibblesF16: turnNibbles256f16, nibblesBF16: turnNibbles256bf16,
+		heads: turnHeads, scalesK: turnScalesK,
+		expandQ5K: expandQ5K, expandQ6K: expandQ6K, expandQ50: expandQ50,
 	},
 	word: wordSet{words: turnWords256, expandNibbles: expandNibbles,
 		bytes: []codesFunc{codes256minx1, codes256minx2, codes256minx3, codes256minx4}},

@@ -18,14 +18,15 @@ import (
 
 // families has what writes each family; one file each.
 var families = map[string]func(){
-	"bytes":       bytesFamily,
-	"combine":     combineFamily,
-	"conv":        convFamily,
-	"encoded":     encodedFamily,
-	"encoded_few": encodedFewFamily,
-	"gemm":        gemmFamily,
-	"half":        halfFamily,
-	"vector":      vectorFamily,
+	"bytes":         bytesFamily,
+	"combine":       combineFamily,
+	"conv":          convFamily,
+	"encoded":       encodedFamily,
+	"encoded_few":   encodedFewFamily,
+	"encoded_lines": encodedLinesFamily,
+	"gemm":          gemmFamily,
+	"half":          halfFamily,
+	"vector":        vectorFamily,
 }
 
 // A set is an instruction set: the width of its registers in floats, how many there are, and the rows of its largest
