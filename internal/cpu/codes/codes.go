@@ -5,7 +5,7 @@
 //
 //	expand := codes.Of("Q4_K") // nil for an encoding without integers
 //	expand(set, line, &weight)
-//	codes.Round(inputs, &x)
+//	codes.Round(set, inputs, &x)
 package codes
 
 import (
@@ -67,7 +67,10 @@ func Of(encoding string) Expansion { return expansions[encoding] }
 
 // Round rounds numbers to codes from −127 to 127, halves to even ones, with a scale for each 32, and the codes' sum
 // times the scale. Where one of 32 is no finite number, the scale is none.
-func Round(x []float32, to *simd.Codes) {
+func Round(set *simd.Set, x []float32, to *simd.Codes) {
+	if set.RoundCodes(x, to) {
+		return
+	}
 	for b := range to.Scales {
 		x, codes := x[b*simd.CodeBlock:][:simd.CodeBlock], to.Codes[b*simd.CodeBlock:][:simd.CodeBlock]
 		most, bad := float32(0), false

@@ -131,7 +131,7 @@ func (p *Product) row(r int) *simd.Codes {
 // Round rounds the inputs of a row.
 func (p *Product) Round(r int, inputs []float32) {
 	x := p.row(r)
-	Round(inputs, x)
+	Round(p.Set, inputs, x)
 	if p.padded > 0 {
 		simd.PutFactors(p.factors[r/simd.PanelRows*simd.PanelFactors*len(x.Scales):], r%simd.PanelRows, x)
 	}

@@ -22,6 +22,7 @@ type codesFuncs struct {
 	dot     func(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32)
 	nibbles func(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
 	panel   func(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
+	round   func(blocks int, x *float32, codes *int8, scales, extra *float32)
 }
 
 // DotCodes returns the product of a weight's blocks and an input's, whose codes are from −127 to 127:
@@ -53,6 +54,19 @@ func (s *Set) DotCodes(blocks int, w, x *Codes) float32 {
 		sums[CodeLanes+b%CodeLanes] += float32(wm[b] * xt[b])
 	}
 	return ((sums[0] + sums[2]) + (sums[1] + sums[3])) + ((sums[4] + sums[6]) + (sums[5] + sums[7]))
+}
+
+// RoundCodes rounds numbers to codes, as many blocks of them as there are scales, and reports whether there is a kernel for
+// that. Its bits are those of package codes.
+func (s *Set) RoundCodes(x []float32, to *Codes) bool {
+	if s == nil || s.codes.round == nil {
+		return false
+	}
+	if blocks := len(to.Scales); blocks > 0 {
+		_, _, _ = x[blocks*CodeBlock-1], to.Codes[blocks*CodeBlock-1], to.Extra[blocks-1]
+		s.codes.round(blocks, &x[0], &to.Codes[0], &to.Scales[0], &to.Extra[0])
+	}
+	return true
 }
 
 // A CodePanel is PanelColumns lines of a weight side by side: of each line four codes after the other, and of each
