@@ -20,7 +20,7 @@ func panelCodesVNNI(blocks int, words *byte, scales *float32, x *int8, ldx int, 
 // roundCodes512 rounds numbers to codes: see RoundCodes.
 //
 //go:noescape
-func roundCodes512(blocks int, x *float32, codes *int8, scales, extra *float32)
+func roundCodes512(blocks int, x *float32, codes *int8, step int, scales, extra *float32, apart int)
 
 //go:noescape
 func nibbles256(groups, pieces int, src *byte, stride int, table *int8, dst *int8)

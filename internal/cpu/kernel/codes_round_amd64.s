@@ -2,15 +2,18 @@
 
 #include "textflag.h"
 
-// func roundCodes512(blocks int, x *float32, codes *int8, scales, extra *float32)
+// func roundCodes512(blocks int, x *float32, codes *int8, step int, scales, extra *float32, apart int)
 //
-// As Round of package codes, a block at a time: Z0 and Z1 have its numbers, X4 the scale, X5 what one divided by it is.
-TEXT ·roundCodes512(SB), NOSPLIT, $0-40
+// As Round of package codes, a block at a time: Z0 and Z1 have its numbers, X4 the scale, X5 what one divided by it is. Blocks of
+// codes lie step bytes apart, their scales and what they add so many as apart says.
+TEXT ·roundCodes512(SB), NOSPLIT, $0-56
 	MOVQ blocks+0(FP), CX
 	MOVQ x+8(FP), SI
 	MOVQ codes+16(FP), DI
-	MOVQ scales+24(FP), R8
-	MOVQ extra+32(FP), R9
+	MOVQ step+24(FP), R10
+	MOVQ scales+32(FP), R8
+	MOVQ extra+40(FP), R9
+	MOVQ apart+48(FP), R11
 	MOVL $0x7fffffff, AX
 	VPBROADCASTD AX, Z16
 	MOVL $127, AX
@@ -70,9 +73,9 @@ block:
 
 next:
 	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $4, R8
-	ADDQ $4, R9
+	ADDQ R10, DI
+	ADDQ R11, R8
+	ADDQ R11, R9
 	DECQ CX
 	JNZ block
 	VZEROUPPER
