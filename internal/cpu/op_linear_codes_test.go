@@ -139,7 +139,7 @@ func TestRoundCodes(t *testing.T) {
 	x[96], x[128+31] = float32(math.Inf(1)), float32(math.NaN())
 	got := newCodesCase(rand.New(rand.NewPCG(1, 1)), e, 1, 1, 160)
 	to := &simd.Codes{Codes: make([]int8, 160), Scales: make([]float32, 5), Extra: make([]float32, 5)}
-	codes.Round(x, to)
+	codes.Round(nil, x, to)
 	if want := []int8{127, -127, 0, 2, 2, 0, 63, -64, 0}; !slices.Equal(to.Codes[:9], want) || to.Scales[0] != 1 || to.Extra[0] != 3 {
 		t.Errorf("%v, scale %v, sum %v, want %v", to.Codes[:9], to.Scales[0], to.Extra[0], want)
 	}
@@ -158,6 +158,53 @@ func TestRoundCodes(t *testing.T) {
 	defer pool.Close()
 	if y := ops.Elements[float32](ops.View{Data: got.run(t, pool, e, nil, 0, 1)}); y[0] == y[0] {
 		t.Errorf("a row with infinity and NaN gives %v", y[0])
+	}
+}
+
+// TestRoundCodesOfSets: every processor's codes, scales and sums have the bits of Go's, also of denormal numbers, of those that
+// are no numbers, and of the largest.
+func TestRoundCodesOfSets(t *testing.T) {
+	const blocks = 600
+	rng := rand.New(rand.NewPCG(7, 8))
+	x := make([]float32, 32*blocks)
+	for i := range x {
+		x[i] = (rng.Float32() - 0.5) * float32(math.Ldexp(1, (i/32)%300-150))
+		switch {
+		case i/32%50 == 7 && i%32 == i/32%32:
+			x[i] = []float32{float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}[i/32%3]
+		case i/32%50 == 8: // codes halfway between two
+			x[i] = float32(i%32) - 15.5
+			if i%32 == 0 {
+				x[i] = -127
+			}
+		case i/32%50 == 9:
+			x[i] = math.MaxFloat32 * float32(1-2*(i%2))
+		case i/32%50 == 10:
+			x[i] = float32(math.Copysign(0, -1))
+		}
+	}
+	made := func(set *simd.Set) *simd.Codes {
+		to := &simd.Codes{Codes: make([]int8, 32*blocks), Scales: make([]float32, blocks), Extra: make([]float32, blocks)}
+		for i := range to.Codes {
+			to.Codes[i] = 99
+		}
+		codes.Round(set, x, to)
+		return to
+	}
+	want := made(nil)
+	same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b }
+	for _, set := range simd.All() {
+		got := made(set)
+		for b := range blocks {
+			if !slices.Equal(got.Codes[32*b:][:32], want.Codes[32*b:][:32]) ||
+				!same(got.Scales[b], want.Scales[b]) || !same(got.Extra[b], want.Extra[b]) {
+				t.Fatalf("%s, block %d: %v, scale %v, sum %v, want %v, %v, %v", set.Name, b, got.Codes[32*b:][:32],
+					got.Scales[b], got.Extra[b], want.Codes[32*b:][:32], want.Scales[b], want.Extra[b])
+			}
+		}
+	}
+	if set := simd.Best(); set != nil {
+		set.RoundCodes(nil, &simd.Codes{})
 	}
 }
 

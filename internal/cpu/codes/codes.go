@@ -5,7 +5,7 @@
 //
 //	expand := codes.Of("Q4_K") // nil for an encoding without integers
 //	expand(set, line, &weight)
-//	codes.Round(inputs, &x)
+//	codes.Round(set, inputs, &x)
 package codes
 
 import (
@@ -65,9 +65,21 @@ func makeExpansions() map[string]Expansion {
 // Of returns the expansion of an encoding's blocks, nil where it has none.
 func Of(encoding string) Expansion { return expansions[encoding] }
 
+// Minima reports whether blocks of an encoding may have minima other than nothing.
+func Minima(encoding string) bool {
+	switch kind, _, _ := strings.Cut(encoding, "/"); kind {
+	case "Q4_0", "Q8_0", "IQ4_NL", "MXFP4", "SINT8", "LLMINT8":
+		return false
+	}
+	return true
+}
+
 // Round rounds numbers to codes from −127 to 127, halves to even ones, with a scale for each 32, and the codes' sum
 // times the scale. Where one of 32 is no finite number, the scale is none.
-func Round(x []float32, to *simd.Codes) {
+func Round(set *simd.Set, x []float32, to *simd.Codes) {
+	if set.RoundCodes(x, to) {
+		return
+	}
 	for b := range to.Scales {
 		x, codes := x[b*simd.CodeBlock:][:simd.CodeBlock], to.Codes[b*simd.CodeBlock:][:simd.CodeBlock]
 		most, bad := float32(0), false

@@ -1,6 +1,8 @@
 package codes
 
 import (
+	"unsafe"
+
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/ops"
 )
@@ -8,11 +10,14 @@ import (
 // A Product multiplies M rows of K inputs by N lines of a weight's blocks. Those who work side by side have a lane each:
 // first all round inputs ([Product.Round]), then each multiplies by some lines ([Product.Multiply]).
 //
-// From panelRows rows on lines are multiplied side by side where a processor can; the bits are the same.
+// From panelRows rows on lines are multiplied side by side where a processor can, by a matrix unit where there is one for
+// integers; the bits are the same.
 type Product struct {
 	M, N, K int
 	Set     *simd.Set
 	Expand  Expansion
+	// Minima says that blocks may add something to each number; see Minima.
+	Minima bool
 	// Blocks has lines of Width bytes, Stride bytes apart.
 	Blocks        []byte
 	Width, Stride int
@@ -25,6 +30,8 @@ type Product struct {
 	// their codes.
 	padded  int
 	factors []float32
+	// tiles are the rows instead where a matrix unit multiplies: none where it does not.
+	tiles simd.CodeTiles
 }
 
 // A lane is the room of one of those who work side by side.
@@ -34,6 +41,7 @@ type lane struct {
 	lines []int8
 	panel simd.CodePanel
 	sums  []float32
+	room  []float32
 }
 
 // panelRows is from how many rows on there are panels; fewer leave too much of one unused.
@@ -47,6 +55,12 @@ func inPanels(m int) int {
 	return ops.RoundUp(m, simd.PanelRows)
 }
 
+// mostTiles is how many tiles are multiplied by a panel at a time: their sums stay in the second cache.
+const mostTiles = 8
+
+// inTiles returns how many tiles there are of the rows that are in panels.
+func inTiles(m int) int { return (inPanels(m) + simd.TileRows - 1) / simd.TileRows }
+
 // inputBytes is what the codes of m rows of k inputs take: also their scales, and their sums' products with them.
 func inputBytes(m, k int) int64 {
 	return ops.ScratchBytes(1, m*k) + ops.ScratchBytes(4, m*k/simd.CodeBlock, m*k/simd.CodeBlock)
@@ -55,9 +69,10 @@ func inputBytes(m, k int) int64 {
 // LaneBytes is what a lane takes: a line of the weight as codes, and with panels one's lines, itself and its sums.
 func LaneBytes(m, k int) int64 {
 	bytes := inputBytes(1, k)
-	if inPanels(m) > 0 {
-		bytes += ops.ScratchBytes(1, simd.PanelColumns*k, simd.PanelColumns*k) +
-			ops.ScratchBytes(4, 2*simd.PanelColumns*k/simd.CodeBlock, simd.PanelSums)
+	if tiles := inTiles(m); tiles > 0 {
+		bytes += ops.ScratchBytes(1, simd.PanelColumns*k, simd.PanelColumns*k) + ops.ScratchBytes(
+			4, 2*simd.PanelColumns*k/simd.CodeBlock, min(tiles, mostTiles)*simd.TileSums+simd.TileRoom,
+		) + 2*line
 	}
 	return bytes
 }
@@ -65,7 +80,18 @@ func LaneBytes(m, k int) int64 {
 // SharedBytes is what all lanes take together.
 func SharedBytes(m, k int) int64 {
 	padded := inPanels(m)
-	return inputBytes(max(m, padded), k) + ops.ScratchBytes(4, padded/simd.PanelRows*k/simd.CodeBlock*simd.PanelFactors)
+	panels := inputBytes(max(m, padded), k) + ops.ScratchBytes(4, padded/simd.PanelRows*k/simd.CodeBlock*simd.PanelFactors)
+	blocks := inTiles(m) * k / simd.CodeBlock
+	return max(panels, ops.ScratchBytes(1, blocks*simd.TileCodes)+ops.ScratchBytes(4, blocks*simd.TileFactors)+2*line)
+}
+
+// line is how many bytes of memory are in the cache together.
+const line = 64
+
+// align leaves out what is before the next line.
+func align(work *ops.Scratch) {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(*work)))
+	*work = (*work)[-at&(line-1):]
 }
 
 func takeSigned(work *ops.Scratch, n int) []int8 {
@@ -87,24 +113,51 @@ func takeCodes(work *ops.Scratch, m, k int) simd.Codes {
 
 // Take takes what all lanes need of the scratch, and then what each does, for so many.
 func (p *Product) Take(lanes int, work *ops.Scratch) {
-	if p.padded = inPanels(p.M); !p.Set.HasCodePanels() || p.K == 0 {
+	tiled := p.Set.HasCodeTiles() && p.K > 0 && inTiles(p.M) > 0
+	if p.padded = inPanels(p.M); tiled || !p.Set.HasCodePanels() || p.K == 0 {
 		p.padded = 0
 	}
-	p.inputs = takeCodes(work, max(p.M, p.padded), p.K)
-	if p.padded > 0 {
+	switch {
+	case tiled:
+		p.takeTiles(work)
+	case p.padded > 0:
+		p.inputs = takeCodes(work, max(p.M, p.padded), p.K)
 		p.factors = ops.TakeReal[float32](work, p.padded/simd.PanelRows*p.K/simd.CodeBlock*simd.PanelFactors)
 		clear(p.factors) // also those of rows that there are not
 		clear(p.inputs.Codes[p.M*p.K:])
+	default:
+		p.inputs = takeCodes(work, p.M, p.K)
 	}
 	for range lanes {
 		l := lane{line: takeCodes(work, 1, p.K)}
-		if p.padded > 0 {
+		if p.padded > 0 || tiled {
 			l.lines = takeSigned(work, simd.PanelColumns*p.K)
+			align(work)
 			l.panel.Words = takeBytes(work, simd.PanelColumns*p.K)
 			l.panel.Scales = ops.TakeReal[float32](work, 2*simd.PanelColumns*p.K/simd.CodeBlock)
+		}
+		if tiled {
+			align(work)
+			l.room = ops.TakeReal[float32](work, simd.TileRoom)
+			l.sums = ops.TakeReal[float32](work, min(inTiles(p.M), mostTiles)*simd.TileSums)
+		} else if p.padded > 0 {
 			l.sums = ops.TakeReal[float32](work, simd.PanelSums)
 		}
 		p.lanes = append(p.lanes, l)
+	}
+}
+
+// takeTiles takes the inputs of a matrix unit. Rows that there are not are nothing.
+func (p *Product) takeTiles(work *ops.Scratch) {
+	p.tiles.Blocks = p.K / simd.CodeBlock
+	blocks := inTiles(p.M) * p.tiles.Blocks
+	align(work)
+	p.tiles.Codes = takeSigned(work, blocks*simd.TileCodes)
+	align(work)
+	p.tiles.Factors = ops.TakeReal[float32](work, blocks*simd.TileFactors)
+	if p.M%simd.TileRows > 0 {
+		clear(p.tiles.Codes[p.M/simd.TileRows*p.tiles.Blocks*simd.TileCodes:])
+		clear(p.tiles.Factors[p.M/simd.TileRows*p.tiles.Blocks*simd.TileFactors:])
 	}
 }
 
@@ -130,8 +183,12 @@ func (p *Product) row(r int) *simd.Codes {
 
 // Round rounds the inputs of a row.
 func (p *Product) Round(r int, inputs []float32) {
+	if p.tiles.Blocks > 0 {
+		p.Set.RoundTile(&p.tiles, r, inputs)
+		return
+	}
 	x := p.row(r)
-	Round(inputs, x)
+	Round(p.Set, inputs, x)
 	if p.padded > 0 {
 		simd.PutFactors(p.factors[r/simd.PanelRows*simd.PanelFactors*len(x.Scales):], r%simd.PanelRows, x)
 	}
@@ -140,10 +197,16 @@ func (p *Product) Round(r int, inputs []float32) {
 // Multiply multiplies all rows by a lane's lines.
 func (p *Product) Multiply(lane int) {
 	l := &p.lanes[lane]
-	if p.padded > 0 {
+	if p.padded > 0 || p.tiles.Blocks > 0 {
 		first, end := p.Share(lane, (p.N+simd.PanelColumns-1)/simd.PanelColumns)
+		minima := p.Minima || p.tiles.Blocks > 0 && !p.tiles.Finite()
 		for at := first; at < end; at++ {
-			p.panel(l, at*simd.PanelColumns)
+			p.expand(l, at*simd.PanelColumns)
+			if p.padded > 0 {
+				p.panel(l, at*simd.PanelColumns)
+			} else {
+				p.byTiles(l, at*simd.PanelColumns, minima)
+			}
 		}
 		return
 	}
@@ -161,27 +224,49 @@ func (p *Product) Multiply(lane int) {
 	}
 }
 
-// panel multiplies all rows by the lines of the weight from one on.
-func (p *Product) panel(l *lane, first int) {
-	blocks := p.K / simd.CodeBlock
-	columns := min(p.N-first, simd.PanelColumns)
-	for j := range columns { // the others have what was there: nobody reads what is made of it
+// expand makes a panel of the lines of the weight from one on.
+func (p *Product) expand(l *lane, first int) {
+	for j := range min(p.N-first, simd.PanelColumns) { // the others have what was there: nobody reads what is made of it
 		line := simd.Codes{Codes: l.lines[j*p.K:][:p.K], Scales: l.line.Scales, Extra: l.line.Extra}
 		p.Expand(p.Set, p.Blocks[(first+j)*p.Stride:][:p.Width], &line)
 		l.panel.PutScales(j, &line)
 	}
 	p.Set.PutCodes(&l.panel, l.lines)
+}
+
+// panel multiplies all rows by a panel, whose first line is one of the weight.
+func (p *Product) panel(l *lane, first int) {
+	blocks := p.K / simd.CodeBlock
 	for row := 0; row < p.M; row += simd.PanelRows {
 		factors := p.factors[row/simd.PanelRows*blocks*simd.PanelFactors:]
 		p.Set.PanelCodes(blocks, &l.panel, p.inputs.Codes[row*p.K:], p.K, factors, l.sums)
 		for r := range min(p.M-row, simd.PanelRows) {
-			out := p.Out[(row+r)*p.N+first:][:columns]
-			copy(out, l.sums[r*simd.PanelColumns:])
-			if p.Bias != nil {
-				for j, b := range p.Bias[first:][:columns] {
-					out[j] += b
-				}
-			}
+			p.put(row+r, first, l.sums[r*simd.PanelColumns:])
+		}
+	}
+}
+
+// byTiles is panel with a matrix unit.
+func (p *Product) byTiles(l *lane, first int, minima bool) {
+	all := inTiles(p.M)
+	for tile := 0; tile < all; tile += mostTiles {
+		some := min(mostTiles, all-tile)
+		p.Set.TileCodes(&p.tiles, tile, some, &l.panel, minima, l.sums, l.room)
+		row := tile * simd.TileRows
+		for r := range min(p.M-row, some*simd.TileRows) {
+			p.put(row+r, first, l.sums[r/simd.TileRows*simd.TileSums+r%simd.TileRows*simd.PanelColumns:])
+		}
+	}
+}
+
+// put writes sums of a row, from a column on.
+func (p *Product) put(row, first int, sums []float32) {
+	columns := min(p.N-first, simd.PanelColumns)
+	out := p.Out[row*p.N+first:][:columns]
+	copy(out, sums)
+	if p.Bias != nil {
+		for j, b := range p.Bias[first:][:columns] {
+			out[j] += b
 		}
 	}
 }

@@ -127,3 +127,45 @@ func fastUnitSets() []*UnitSet {
 	tiles.Name, tiles.Speed, tiles.conv = UnitTiles, 6, amxConv
 	return []*UnitSet{&tiles, dots}
 }
+
+// codesConfig says that sums have 16 rows of 64 bytes, the left factor 16 of 32, and the right one eight of 64.
+var codesConfig = func() (config [64]byte) {
+	config = unitConfig
+	config[16+2*4], config[48+6] = CodeBlock, CodeBlock/4
+	config[16+2*5], config[48+7] = CodeBlock, CodeBlock/4
+	return config
+}()
+
+//go:noescape
+func amxCodes(
+	config *byte, tiles, blocks, lane, minima int, words *byte, scales *float32, x *int8, factors, room, sums *float32,
+)
+
+//go:noescape
+func addCodes512(tiles, minima int, sums *float32)
+
+// hasTileCodes reports whether the processor's matrix unit multiplies integers; see tilesAllowed.
+func hasTileCodes() bool { return cpu.X86.HasAMXInt8 }
+
+// multiplyTileCodes computes lanes one after the other: so a fourth of the panel stays in the nearest cache for all tiles.
+func multiplyTileCodes(t *CodeTiles, tiles int, p *CodePanel, minima bool, sums, room []float32) {
+	least := 0
+	if minima {
+		least = 1
+	}
+	for lane := range CodeLanes {
+		to := sums[lane*TileRows*PanelColumns:]
+		if lane >= t.Blocks {
+			for tile := range tiles {
+				clear(to[tile*TileSums:][:TileRows*PanelColumns])
+				clear(to[tile*TileSums+TileSums/2:][:TileRows*PanelColumns])
+			}
+			continue
+		}
+		amxCodes(
+			&codesConfig[0], tiles, t.Blocks, lane, least, &p.Words[lane*CodeBlock*PanelColumns], &p.Scales[lane*2*PanelColumns],
+			&t.Codes[lane*TileCodes], &t.Factors[lane*TileFactors], &room[0], &to[0],
+		)
+	}
+	addCodes512(tiles, least, &sums[0])
+}

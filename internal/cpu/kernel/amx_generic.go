@@ -12,4 +12,10 @@ func splitFloats(int, *float32, *uint16) { panic("BUG: no matrix unit") }
 
 func multiplyDots(*UnitBlock) { panic("BUG: no products of pairs") }
 
+func hasTileCodes() bool { return false }
+
+func multiplyTileCodes(*CodeTiles, int, *CodePanel, bool, []float32, []float32) {
+	panic("BUG: no matrix unit")
+}
+
 func fastUnitSets() []*UnitSet { return nil }

@@ -22,6 +22,8 @@ type codesFuncs struct {
 	dot     func(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32)
 	nibbles func(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
 	panel   func(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
+	// round writes blocks of codes step bytes apart, and each one's scale and what it adds so many as apart says.
+	round func(blocks int, x *float32, codes *int8, step int, scales, extra *float32, apart int)
 }
 
 // DotCodes returns the product of a weight's blocks and an input's, whose codes are from −127 to 127:
@@ -53,6 +55,19 @@ func (s *Set) DotCodes(blocks int, w, x *Codes) float32 {
 		sums[CodeLanes+b%CodeLanes] += float32(wm[b] * xt[b])
 	}
 	return ((sums[0] + sums[2]) + (sums[1] + sums[3])) + ((sums[4] + sums[6]) + (sums[5] + sums[7]))
+}
+
+// RoundCodes rounds numbers to codes, as many blocks of them as there are scales, and reports whether there is a kernel for
+// that. Its bits are those of package codes.
+func (s *Set) RoundCodes(x []float32, to *Codes) bool {
+	if s == nil || s.codes.round == nil {
+		return false
+	}
+	if blocks := len(to.Scales); blocks > 0 {
+		_, _, _ = x[blocks*CodeBlock-1], to.Codes[blocks*CodeBlock-1], to.Extra[blocks-1]
+		s.codes.round(blocks, &x[0], &to.Codes[0], CodeBlock, &to.Scales[0], &to.Extra[0], 4)
+	}
+	return true
 }
 
 // A CodePanel is PanelColumns lines of a weight side by side: of each line four codes after the other, and of each
@@ -134,4 +149,99 @@ func (s *Set) Nibbles(groups, pieces int, src []byte, stride int, table *[16]int
 			low[i], high[i] = table[c&15], table[c>>4]
 		}
 	}
+}
+
+// TileRows is how many rows of inputs a tile of [Set.TileCodes] has; its lines are PanelColumns.
+const TileRows = 16
+
+// What a tile takes: codes and factors of each block, and room for sums.
+const (
+	TileCodes   = TileRows * CodeBlock
+	TileFactors = 2 * TileRows
+	TileSums    = 2 * CodeLanes * TileRows * PanelColumns
+	// TileRoom is room that all tiles take together.
+	TileRoom = 2 * TileRows * PanelColumns
+)
+
+// CodeTiles are rows of inputs, TileRows in a tile, that are multiplied by a panel. Of memory that begins at multiples of 64
+// bytes they take less time.
+type CodeTiles struct {
+	// Blocks is how many blocks rows have.
+	Blocks int
+	// Codes are those of each tile, block by block, row by row. Factors are of each tile, block by block: the rows' scales, and
+	// then what they add.
+	Codes   []int8
+	Factors []float32
+}
+
+// HasCodeTiles reports whether a matrix unit multiplies codes.
+func (s *Set) HasCodeTiles() bool { return hasTileCodes() && s != nil && s.Unit() == UnitTiles }
+
+// RoundTile rounds a row's numbers to codes, and puts them into its tile.
+func (s *Set) RoundTile(t *CodeTiles, row int, x []float32) {
+	if t.Blocks == 0 {
+		return
+	}
+	at, r := row/TileRows*t.Blocks, row%TileRows
+	last := at + t.Blocks - 1
+	_, _, _ = x[t.Blocks*CodeBlock-1], t.Codes[(last+1)*TileCodes-1], t.Factors[(last+1)*TileFactors-1]
+	factors := t.Factors[at*TileFactors+r:]
+	s.codes.round(t.Blocks, &x[0], &t.Codes[at*TileCodes+r*CodeBlock], TileCodes, &factors[0], &factors[TileRows], 4*TileFactors)
+}
+
+// TileCodes multiplies tiles, from one on, by a panel: a tile's products are the first TileRows·PanelColumns of its TileSums
+// sums, row by row, each with the bits that [Set.DotCodes] gives. Where there are no minima, no block of the panel adds
+// something, and what inputs add is finite.
+func (s *Set) TileCodes(t *CodeTiles, first, tiles int, p *CodePanel, minima bool, sums, room []float32) {
+	if tiles == 0 || t.Blocks == 0 {
+		clear(sums[:tiles*TileSums])
+		return
+	}
+	x, factors := t.Codes[first*t.Blocks*TileCodes:], t.Factors[first*t.Blocks*TileFactors:]
+	_, _ = x[tiles*t.Blocks*TileCodes-1], factors[tiles*t.Blocks*TileFactors-1]
+	_, _ = p.Words[t.Blocks*CodeBlock*PanelColumns-1], p.Scales[t.Blocks*2*PanelColumns-1]
+	_, _ = sums[tiles*TileSums-1], room[TileRoom-1]
+	part := CodeTiles{Blocks: t.Blocks, Codes: x, Factors: factors}
+	if !s.HasCodeTiles() {
+		part.multiply(tiles, p, sums)
+		return
+	}
+	multiplyTileCodes(&part, tiles, p, minima, sums, room)
+}
+
+// multiply is what a matrix unit computes, for sets that have none.
+func (t *CodeTiles) multiply(tiles int, p *CodePanel, sums []float32) {
+	blocks := t.Blocks
+	for tile := range tiles {
+		x, f, to := t.Codes[tile*blocks*TileCodes:], t.Factors[tile*blocks*TileFactors:], sums[tile*TileSums:]
+		for r := range TileRows {
+			for j := range PanelColumns {
+				var s [2 * CodeLanes]float32
+				for b := range blocks {
+					sum := int32(0)
+					for i := range CodeBlock {
+						w := int8(p.Words[(b*CodeBlock+i)/4*4*PanelColumns+4*j+i%4])
+						sum += int32(w) * int32(x[b*TileCodes+r*CodeBlock+i])
+					}
+					scales, f := p.Scales[2*b*PanelColumns+j:], f[b*TileFactors+r:]
+					scale := scales[0] * f[0]
+					s[b%CodeLanes] += float32(scale * float32(sum))
+					s[CodeLanes+b%CodeLanes] += float32(scales[PanelColumns] * f[TileRows])
+				}
+				to[r*PanelColumns+j] = ((s[0] + s[2]) + (s[1] + s[3])) + ((s[4] + s[6]) + (s[5] + s[7]))
+			}
+		}
+	}
+}
+
+// Finite reports whether what inputs add is.
+func (t *CodeTiles) Finite() bool {
+	for b := 0; b < len(t.Factors); b += TileFactors {
+		for _, v := range t.Factors[b+TileRows:][:TileRows] {
+			if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -17,12 +17,18 @@ func dotCodesVNNI(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *f
 //go:noescape
 func panelCodesVNNI(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
 
+// roundCodes512 rounds numbers to codes: see RoundCodes.
+//
+//go:noescape
+func roundCodes512(blocks int, x *float32, codes *int8, step int, scales, extra *float32, apart int)
+
 //go:noescape
 func nibbles256(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
 
 func init() {
 	avx2.codes = codesFuncs{dot: dotCodes256, nibbles: nibbles256}
 	avx512.codes = avx2.codes
+	avx512.codes.round = roundCodes512
 	if cpu.X86.HasAVX512VNNI {
 		avx512.codes.dot, avx512.codes.panel = dotCodesVNNI, panelCodesVNNI
 	}
