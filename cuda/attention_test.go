@@ -21,16 +21,23 @@ func TestAttention(t *testing.T) {
 	compareAttention(t, dev)
 }
 
-// TestAttentionPTX does so from the PTX for GPUs without tensor cores for bfloat16; TestCommittedPTX does from the other.
+// TestAttentionPTX does so from the PTX for GPUs whose tensor cores take no bfloat16; TestCommittedPTX does from the other.
 func TestAttentionPTX(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an interpreter under the race detector takes minutes")
 	}
-	dev, lib := open(t, "order=lazy:3 memory=64M cc=70")
-	in := lib.Interpret(t)
-	compareAttention(t, dev)
-	if ran, _ := in.Ran("om_flash_bf16_64"); ran > 0 {
-		t.Errorf("%d instructions for tensor cores ran", ran)
+	for _, capability := range []string{"70", "75"} {
+		t.Run(capability, func(t *testing.T) {
+			dev, lib := open(t, "order=lazy:3 memory=64M cc="+capability)
+			in := lib.Interpret(t)
+			compareAttention(t, dev)
+			for _, name := range []string{"f16_64", "f16_128", "f16_256", "bf16_64", "bf16_128"} {
+				ran, _ := in.Ran("om_flash_" + name)
+				if want := name == "f16_64" || name == "f16_128"; (ran > 0) != want {
+					t.Errorf("%s ran: %v", name, ran > 0)
+				}
+			}
+		})
 	}
 }
 
@@ -113,6 +120,7 @@ func compareAttention(t *testing.T, dev device.Device) {
 		"decode, nothing":  {dtype: f32, batch: 1, group: 1, queries: 2, keys: 128, width: 8, values: 8, mask: tensor.Int8, unseenNaN: true},
 		"cores, 64":        {dtype: bf16, batch: 2, group: 1, queries: 70, keys: 130, width: 64, values: 64},
 		"cores, causal":    {dtype: f16, batch: 1, group: 1, queries: 130, keys: 100, width: 40, values: 64, causal: true, also: "logsumexp"},
+		"cores, unseen":    {dtype: f16, batch: 1, group: 1, queries: 37, keys: 19, width: 16, values: 24, mask: f16, everyRow: true, also: "logsumexp"},
 		"cores, 128":       {dtype: f16, batch: 1, group: 2, queries: 20, keys: 70, width: 128, values: 80, mask: tensor.Bool, turned: true},
 		"cores, 96, mask":  {dtype: bf16, batch: 1, group: 1, queries: 20, keys: 65, width: 96, values: 96, mask: bf16},
 		"cores, 256":       {dtype: bf16, batch: 1, group: 1, queries: 17, keys: 40, width: 256, values: 136, mask: f32},

@@ -73,10 +73,12 @@
 // tensor.h): 128 × 128, 64 × 64 or 32 × 128 results, 64 bytes of each row a step, three stages in shared memory,
 // swizzled so that ldmatrix has no bank conflicts. Floats are rounded to nearest in registers; sums are float32. With u
 // = 2⁻¹¹ for TF32 and 2⁻⁸ for bfloat16, rounding adds at most (2u + u²)·Σ|a·b| to the error of a float32 sum. The
-// layout of the factors changes how they are copied, never a bit. On 7.5, which has no asynchronous copies, products and convolutions
-// of float16 use them, too: the next part waits in registers, two are in shared memory, and sixteen terms are two products of eight.
-// Attention does not, nor do float16 beside narrower weights. Other halves, and 7.0, are computed in float32 without
-// tensor cores, as is float32 rounded to bfloat16, and there is no TF32. wgmma, TMA and the tensor cores of 7.0 are not used.
+// layout of the factors changes how they are copied, never a bit. GPUs before, which have no asynchronous copies, compute products
+// and convolutions of float16 so, too: the next part waits in registers, and two are in shared memory. On 7.5 sixteen terms are two
+// products of eight; on 7.0 and 7.2 each quarter of a warp multiplies 8 × 4 by 4 × 8, and nothing is read by ldmatrix (pieces.h).
+// Attention of float16 in heads of up to 128 columns goes by tensor cores there, too (flash_half.h); float16 beside narrower weights
+// does not: those are widened in memory first. There is no bfloat16 before 8.0: what is of it, or rounded to it, is
+// computed in float32 without tensor cores, and there is no TF32. wgmma and TMA are not used.
 //
 // Convolutions in those precisions are implicit products of windows (a row per pixel) and weights (a row per output
 // channel; convolve.h). Terms are ordered by tap, then channel, so that sixteen bytes of channels are copied at a time.

@@ -24,6 +24,7 @@ const (
 	flashRows            = 64
 	flashWideRows        = 32
 	mostFlashColumns     = 256
+	mostOldColumns       = 128 // of those on tensor cores before capability 8.0
 )
 
 // The constants of kernels/decode.cu: the queries of a block and the keys that it takes at a time. Attention of more than
@@ -219,7 +220,7 @@ func (t *attention) launch(l *launch) error {
 	switch {
 	case fits && !t.causal && t.queries <= mostDecoded && t.keys >= decodeKeys && t.inSixteens(1, 2):
 		return t.decode(l)
-	case fits && (half || narrow(l.attrs)) && l.s.d.info.Capability >= tensorCapability && t.inSixteens(0, 1, 2):
+	case fits && (half || narrow(l.attrs)) && flashes(l.s.d.info.Capability, t.q.dtype, widest) && t.inSixteens(0, 1, 2):
 		name := "bf16"
 		if t.q.dtype == tensor.Float16 {
 			name = "f16"
@@ -245,6 +246,11 @@ func (t *attention) launch(l *launch) error {
 	c := t.sizes(t.operands(l.call(name).write(t.out).write(t.also)))
 	units := t.batch * ceilDiv(t.queries, attentionRows) * max(ceilDiv(t.values, columns), 1)
 	return c.grid(dims{min(units, mostBlocks), 1, 1}, dims{attentionThreads, 1, 1}, 0)
+}
+
+// flashes reports whether a GPU has kernels on tensor cores for heads of a width: HAS of kernels/flash_half.h.
+func flashes(capability int, d tensor.DType, widest int64) bool {
+	return capability >= tensorCapability || onTensorCores(capability, d) && widest <= mostOldColumns
 }
 
 // columnsOf is the kernel for heads of a width.

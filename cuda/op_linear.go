@@ -189,13 +189,13 @@ func productFamilyOf(d tensor.DType, precision string) productFamily {
 
 func isHalf(d tensor.DType) bool { return d == tensor.Float16 || d == tensor.BFloat16 }
 
-// tensorCapability is the compute capability from which on tensor cores are computed with, halvesCapability that from which on they are
-// with float16 alone.
-const tensorCapability, halvesCapability = 80, 75
+// tensorCapability is the compute capability from which on tensor cores multiply halves of both kinds, and floats that are rounded. Those
+// of the GPUs before, from kernels.LowestCapability on, multiply float16 alone.
+const tensorCapability = 80
 
 // onTensorCores reports whether a GPU computes products and convolutions of a dtype that way, rounded or not.
 func onTensorCores(capability int, d tensor.DType) bool {
-	return capability >= tensorCapability || capability >= halvesCapability && d == tensor.Float16
+	return capability >= tensorCapability || d == tensor.Float16
 }
 
 // productFamily returns the kernels that compute the launch's product, none where kernels/linear.cu does.

@@ -259,10 +259,9 @@ func TestPackedMemoryIsEnough(t *testing.T) {
 	}
 }
 
-// TestPackedOnOldGPUs: GPUs without tensor cores have no form for them, those of 7.5 that for float16, and sessions lower for the GPU
-// that they have.
+// TestPackedOnOldGPUs: GPUs before 8.0 have the form of tensor cores for float16 alone, and sessions lower for the GPU that they have.
 func TestPackedOnOldGPUs(t *testing.T) {
-	for capability, halves := range map[string]bool{"70": false, "75": true} {
+	for _, capability := range []string{"70", "75"} {
 		t.Run(capability, func(t *testing.T) {
 			dev, lib := openSimulated(t, "memory=64M cc="+capability)
 			for name, c := range packedCases {
@@ -275,7 +274,7 @@ func TestPackedOnOldGPUs(t *testing.T) {
 				}
 				p := planned(t, l, search.Options{Mode: plan.Resident})
 				want := 0
-				if name == "winograd" || halves && name == "f16" {
+				if name == "winograd" || name == "f16" {
 					want = c.weights
 				}
 				if len(p.Fixed.Packed) != want {

@@ -25,23 +25,21 @@ func TestCommittedPTX(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreting every kernel takes long under the race detector")
 	}
-	var old, halves *sim.Interpreter
-	t.Run("halves without tensor cores", func(t *testing.T) {
-		dev, lib := open(t, "order=lazy:1 memory=64M cc=70")
-		old = lib.Interpret(t)
-		compareHalves(t, dev)
-	})
-	t.Run("halves on tensor cores of 7.5", func(t *testing.T) {
-		dev, lib := open(t, "order=lazy:1 memory=64M cc=75")
-		halves = lib.Interpret(t)
-		compareTensorCores(t, dev, tensor.Float16)
-		compareHalves(t, dev)
-		for _, name := range []string{"om_tensor_f16_128", "om_tensor_f16_64", "om_tensor_f16_32"} {
-			if n, _ := halves.Ran(name); n == 0 {
-				t.Errorf("%s did not run", name)
+	older := make(map[string]*sim.Interpreter)
+	for _, capability := range []string{"70", "75"} {
+		t.Run("halves on "+capability, func(t *testing.T) {
+			dev, lib := open(t, "order=lazy:1 memory=64M cc="+capability)
+			in := lib.Interpret(t)
+			older[capability] = in
+			compareTensorCores(t, dev, tensor.Float16)
+			compareHalves(t, dev)
+			for _, name := range []string{"om_tensor_f16_128", "om_tensor_f16_64", "om_tensor_f16_32"} {
+				if n, _ := in.Ran(name); n == 0 {
+					t.Errorf("%s did not run", name)
+				}
 			}
-		}
-	})
+		})
+	}
 	dev, lib := open(t, "order=lazy:1 memory=1G")
 	in := lib.Interpret(t)
 	t.Run("recorded", func(t *testing.T) { comply(t, dev, func(*graph.Graph) bool { return true }) })
@@ -70,7 +68,7 @@ func TestCommittedPTX(t *testing.T) {
 	t.Run("winograd", func(t *testing.T) { compareWinograd(t, dev) })
 	t.Run("further", func(t *testing.T) { compareFurther(t, dev) })
 	if some := flag.Lookup("test.run").Value.String(); !t.Failed() && !strings.Contains(some, "/") {
-		covered(t, in, old, halves)
+		covered(t, in, older["70"], older["75"])
 	}
 }
 

@@ -1,6 +1,7 @@
 #include "om.h"
 #include "conv.h"
 #include "tile.h"
+#include "pieces.h"
 #include "tensor.h"
 #include "finish.h"
 #include "convolve.h"

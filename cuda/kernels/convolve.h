@@ -2,8 +2,8 @@
 // for each pixel, and a group's weight, a line for each output channel. What windows read and the weight have the channels of
 // a place behind each other, by sixteens of bytes that are aligned, so that terms are in the order of taps, then of channels,
 // and sixteen bytes of them are copied at a time; where they lie otherwise om_conv_last_… puts them so before. Results are
-// N×C×space, or N×space×C. GPUs before compute capability 8.0 have other kernels; the host goes over the terms of each result.
-// Needs conv.h, tile.h, tensor.h and finish.h.
+// N×C×space, or N×space×C. GPUs before compute capability 8.0 have other kernels, but for half floats; the host goes over the terms of
+// each result. Needs conv.h, tile.h, pieces.h, tensor.h and finish.h.
 #pragma once
 
 // A term is sixteen bytes of channels of a tap.
@@ -85,7 +85,7 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 		const int HIGH = ROWS / TALL, PITCHED = COLS + 4, LEFTS = ROWS * 4 / THREADS, RIGHTS = COLS * 4 / THREADS;
 		__shared__ __align__(128) char space[PARTS * (ROWS + COLS) * LINE];
 		static_assert(HIGH * PITCHED * 4 <= sizeof space, "results do not fit");
-		int warp = t / 32, lane = t % 32, down = warp / WARPS * (TALL * 16), across = warp % WARPS * (WIDE * 8);
+		int warp = t / 32, down = warp / WARPS * (TALL * 16), across = warp % WARPS * (WIDE * 8);
 		float sums[TALL][WIDE][4];
 #pragma unroll
 		for (int i = 0; i < TALL; i++)
@@ -179,7 +179,8 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 					for (int j = 0; j < WIDE; j++)
 #pragma unroll
 						for (int e = 0; e < 4; e++)
-							results[(warp / WARPS * 16 + lane / 4 + e / 2 * 8) * PITCHED + across + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
+							results[(warp / WARPS * 16 + piece_row() + e / 2 * ROW_STEP) * PITCHED + across + j * 8 + piece_column() + e % 2] =
+								sums[i][j][e];
 			__syncthreads();
 #pragma unroll 1
 			for (int q = t; q < HIGH * COLS / 4; q += THREADS) {

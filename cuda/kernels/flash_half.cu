@@ -1,3 +1,7 @@
+#include "om.h"
+#include "wide.h"
+#include "attention.h"
+#include "pieces.h"
 #include "flash_half.h"
 
 FLASH(bf16, true, 64, 64)

@@ -1,3 +1,7 @@
+#include "om.h"
+#include "wide.h"
+#include "attention.h"
+#include "pieces.h"
 #include "flash_half.h"
 
 // Heads of more than 128 columns: with half as many keys at a time what a thread has fits in its registers.

@@ -1,9 +1,9 @@
 // Products of matrices on tensor cores in blocks of ROWS × COLS results, as in gemm.cu: out[z, r, j] =
 // f(alpha·Σ_k left[z, r, k]·right[z, k, j] + bias[j]) + beta·added[z, r, j]. Where the terms are split into parts, each part of
 // the sums goes to parts, and om_tensor_sum, or om_product_sum of floats, ends. Terms come asynchronously, two lots ahead of
-// those that are computed with. GPUs before compute capability 8.0 compute the same without tensor cores, each thread over
-// the terms of its own results; so does the host. Included after tensor.h, by a source for each kind of factors, so that a
-// driver compiles what is asked for.
+// those that are computed with. GPUs before compute capability 8.0 compute floats that are rounded without tensor cores, each
+// thread over the terms of its own results; so does the host. Included after pieces.h and tensor.h, by a source for each kind
+// of factors, so that a driver compiles what is asked for.
 #pragma once
 
 // How the lines of a factor lie: with their terms behind each other, sixteen bytes at multiples of sixteen; with the same
@@ -144,8 +144,7 @@ template <class T, int LINES, int THREADS, int HOW> struct factor_lines {
 	}
 };
 
-// A tensor_tile is a block whose warps have TALL × WIDE pieces of 16 × 8 results each, of which a lane has rows lane / 4 and
-// that + 8, columns twice lane % 4 and the next.
+// A tensor_tile is a block whose warps have TALL × WIDE pieces of 16 × 8 results each, which lie as pieces.h has it.
 template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 	typedef typename M::T T;
 	static const int WARPS = COLS / (WIDE * 8), THREADS = ROWS / (TALL * 16) * WARPS * 32;
@@ -198,6 +197,9 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 		int lane = threadIdx.x % 32;
 		if (!right_across)
 			return right_at(across());
+#if QUADS
+		return factor_lines<T, COLS, THREADS, BYTES_ACROSS>::across(lane % 4, (across() + right_column()) / 8) + right_column() % 8 * 2;
+#endif
 		if (sizeof(T) == 2)
 			return lane % 16 * COLS * 2 + (((across() / 8 + lane / 16) ^ lane % 8) << 4);
 		return 0;
@@ -205,6 +207,17 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 
 	// add adds the products of a part of the terms.
 	static __device__ __forceinline__ void add(float (*sums)[WIDE][4], om_u32 x, om_u32 y, bool right_across) {
+#if QUADS
+		if (!right_across) {
+			multiply_parts<M, TALL, WIDE>(sums, x, [&](om_u32 *words, int slice, int j) { load_along(words, y, slice, j); });
+			return;
+		}
+		// The fourth of eight terms has its chunks where a bit is another.
+		multiply_parts<M, TALL, WIDE, true>(sums, x, [&](om_u32 *words, int slice, int j) {
+			load_8(words, (y ^ j << 4) + slice * 8 * COLS * 2);
+			load_8(words + 2, (y ^ j << 4 ^ 4 << 4) + (slice * 8 + 4) * COLS * 2);
+		});
+#else
 		int lane = threadIdx.x % 32;
 		multiply_parts<M, TALL, WIDE>(sums, x, [&](om_u32 *four, int slice, int j) {
 			if (!right_across)
@@ -220,13 +233,14 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 				}
 			}
 		});
+#endif
 	}
 
 	// finish gives the results to write(row, column, four of them), in an order in which warps write to places that lie
 	// behind each other.
 	template <class F> static __device__ __forceinline__ void finish(float (*sums)[WIDE][4], char *space, F write) {
 		float *results = (float *)space;
-		int t = threadIdx.x, lane = t % 32;
+		int t = threadIdx.x;
 #pragma unroll 1
 		for (int pass = 0; pass < TALL; pass++) {
 			__syncthreads();
@@ -237,7 +251,7 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 					for (int j = 0; j < WIDE; j++)
 #pragma unroll
 						for (int e = 0; e < 4; e += 2)
-							*(float2 *)(results + (t / 32 / WARPS * 16 + lane / 4 + e / 2 * 8) * PITCHED + across() + j * 8 + lane % 4 * 2) =
+							*(float2 *)(results + (t / 32 / WARPS * 16 + piece_row() + e / 2 * ROW_STEP) * PITCHED + across() + j * 8 + piece_column()) =
 								make_float2(sums[i][j][e], sums[i][j][e + 1]);
 			__syncthreads();
 #pragma unroll 1
@@ -265,7 +279,7 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout
 					   ENDING(const om_layout &, typename M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {
 	typedef typename M::T T;
 #ifdef __CUDA_ARCH__
-	// Half floats go by linear.cu there, and TF32 is refused, so the code for them is left out.
+	// bfloat16 goes by linear.cu there, and TF32 is refused, so the code for them is left out.
 	if (TENSOR < M::SINCE && !M::ROUNDS) {
 		asm volatile("trap;");
 		return;

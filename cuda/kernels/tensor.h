@@ -1,11 +1,11 @@
-// Tensor cores: what they multiply, how their factors lie in shared memory, and how they come there. Needs tile.h.
+// Tensor cores: what they multiply, how their factors lie in shared memory, and how they come there. Needs tile.h and pieces.h.
 #pragma once
 
 // TENSOR says what the tensor cores of the target multiply: 2 is all kinds of factors, from compute capability 8.0 on, 1 is half
-// floats alone, by 7.5, and 0 nothing: the host, and 7.0, whose tensor cores are not used.
+// floats alone, by those before, and 0 nothing: the host.
 #if AHEAD
 #define TENSOR 2
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+#elif defined(__CUDA_ARCH__)
 #define TENSOR 1
 #else
 #define TENSOR 0
@@ -95,6 +95,8 @@ OM_DEVICE void end_lot() {}
 
 #endif
 
+#if !QUADS
+
 // load reads four matrices of 8 × 8 half floats, or of 8 × 4 floats, of which a lane names a line of 16 bytes.
 OM_DEVICE void load(om_u32 *to, om_u32 from) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -104,6 +106,8 @@ OM_DEVICE void load_turned(om_u32 *to, om_u32 from) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
 				 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
+
+#endif
 
 // load_word reads four bytes.
 OM_DEVICE om_u32 load_word(om_u32 from) {
@@ -133,7 +137,7 @@ OM_DEVICE void multiply(of_bf16, float *sums, const om_u32 *a, const om_u32 *b) 
 OM_DEVICE void multiply(to_bf16, float *sums, const om_u32 *a, const om_u32 *b) { multiply_bf16(sums, a, b); }
 OM_DEVICE void multiply(to_tf32, float *sums, const om_u32 *a, const om_u32 *b) { multiply_tf32(sums, a, b); }
 
-#else
+#elif !QUADS
 
 // The product of sixteen terms is two of eight.
 OM_DEVICE void multiply(of_f16, float *sums, const om_u32 *a, const om_u32 *b) {
@@ -164,11 +168,47 @@ OM_DEVICE om_u32 pair(om_u32 low, om_u32 high) {
 
 #endif
 
+#if QUADS
+
+// SLICES is how many times 16 bytes of terms a part is.
+#define SLICES 4
+
+// multiply_parts is that of the other GPUs, below. A lane reads 16 bytes of each of its lines at a time, the terms of two products.
+// ACROSS says that what it is given of the right factor is four columns of a term, then those of the fourth term on.
+template <class M, int TALL, int WIDE, bool ACROSS = false, class F>
+OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], om_u32 x, F right) {
+#pragma unroll 1
+	for (int slice = 0; slice < SLICES; slice++) {
+		om_u32 u[TALL][4], v[4];
+#pragma unroll
+		for (int i = 0; i < TALL; i++)
+			load_16(u[i], (x ^ slice * 16) + i * 16 * LINE);
+#pragma unroll
+		for (int j = 0; j < WIDE; j += 2) {
+			right(v, slice, j);
+#pragma unroll
+			for (int e = 0; e < 4; e += 2)
+#pragma unroll
+				for (int i = 0; i < TALL; i++)
+					multiply_quads<ACROSS>(sums[i][j], sums[i][j + 1], u[i] + e, v + e);
+		}
+	}
+}
+
+// left_at and right_at are where a lane first reads of lines of a factor whose terms lie behind each other.
+OM_DEVICE int left_at(int line) { return swizzled(line + left_line(), 0); }
+OM_DEVICE int right_at(int line) { return swizzled(line + right_line(), 0); }
+
+// load_along reads what the lane has of pieces j and j + 1 of a slice of the right factor, of which it first reads at y.
+OM_DEVICE void load_along(om_u32 *words, om_u32 y, int slice, int j) { load_16(words, (y ^ slice * 16) + j * 8 * LINE); }
+
+#else
+
 // SLICES is how many products of 32 bytes of terms a part is.
 #define SLICES 2
 
 // multiply_parts adds the products of a part of both factors, lines of terms, to what a warp has: TALL × WIDE pieces of 16 × 8
-// sums, of which a lane has rows lane / 4 and that + 8, columns twice lane % 4 and the next. x is where the lane reads the left
+// sums, which lie as pieces.h has it. x is where the lane reads the left
 // factor first, left_at of the warp's lines; right says how pieces j and j + 1 of a slice of the right factor are read. Of the
 // places that a lane reads only the first is computed: the others are a bit or a constant away, since parts begin at multiples of 128.
 template <class M, int TALL, int WIDE, class F>
@@ -225,6 +265,7 @@ OM_DEVICE int right_at(int line) {
 // load_along reads pieces j and j + 1 of a slice of the right factor, of which the lane first reads at y.
 OM_DEVICE void load_along(om_u32 *four, om_u32 y, int slice, int j) { load(four, (y ^ slice * 32) + j * 8 * LINE); }
 
+#endif
 #endif
 
 // store_four writes four results that lie behind each other, of which count are there; fours says that they are aligned.

@@ -1,5 +1,6 @@
 #include "om.h"
 #include "tile.h"
+#include "pieces.h"
 #include "tensor.h"
 #include "product.h"
 

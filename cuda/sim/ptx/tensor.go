@@ -13,6 +13,9 @@ type fragments struct {
 
 // buildMultiply makes mma of 16×8 results with 32-bit sums.
 func buildMultiply(c *compiler, f *form, s *statement) action {
+	if f.take("m8n8k4") {
+		return buildQuads(c, f, s)
+	}
 	if !f.take("sync") || !f.take("aligned") || !f.take("row") || !f.take("col") || len(f.types) != 4 ||
 		f.types[0] != (scalar{'f', 32}) || f.types[3] != f.types[0] || f.types[1] != f.types[2] {
 		return nil
