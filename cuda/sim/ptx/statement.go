@@ -111,6 +111,9 @@ func (p *parser) operand(depth int) operand {
 			}
 			o.bits = n.bits
 		}
+		if p.take(',') {
+			o.args = append(o.args, p.operand(depth+1)) // where a box begins
+		}
 		p.want(']')
 		return o
 	}
