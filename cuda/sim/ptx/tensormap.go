@@ -39,7 +39,7 @@ func (m *TensorMap) Encode() [TensorMapBytes]byte {
 		list = binary.LittleEndian.AppendUint16(list, m.Box[i])
 		list = binary.LittleEndian.AppendUint16(list, m.Steps[i])
 	}
-	list = append(list, m.Type, m.Rank, m.Interleave, m.Swizzle, m.Promotion, m.Fill)
+	copy(to[len(list):], []byte{m.Type, m.Rank, m.Interleave, m.Swizzle, m.Promotion, m.Fill})
 	binary.LittleEndian.PutUint32(to[TensorMapBytes-4:], crc32.ChecksumIEEE(to[:TensorMapBytes-4]))
 	return to
 }
