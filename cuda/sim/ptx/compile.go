@@ -53,6 +53,7 @@ type instruction struct {
 	guard  int32 // the register of the predicate, or -1
 	negate bool
 	line   int32
+	touch  *touch // of registers of products of warpgroups, or nil
 }
 
 // integer reports whether a type is of integers or bits.
@@ -84,6 +85,7 @@ type Kernel struct {
 	special        []special
 	waits          bool // for other threads
 	async          bool // it has an asynchrony
+	marks          int  // registers that products of warpgroups use
 }
 
 // An initial is a register that holds a constant.
@@ -111,6 +113,10 @@ type compiler struct {
 	entries map[string]*called
 	pending []*called
 	line    int
+	// groups are the products of warpgroups, marked the numbers of registers from 1 on, used what each instruction uses.
+	groups []*groupProduct
+	marked []int32
+	used   []usage
 }
 
 // A called is a function as linked into a kernel, once: there is no recursion.
@@ -159,6 +165,7 @@ func (m *Module) Kernel(name string) (k *Kernel, err error) {
 		c.function(next)
 	}
 	c.acyclic(top, make(map[*called]int))
+	c.watch()
 	m.linked[name] = c.Kernel
 	return c.Kernel, nil
 }
@@ -316,6 +323,9 @@ func (c *compiler) emit(do action, s *statement) {
 		in.guard, in.negate = int32(r.slot), s.negate
 	}
 	c.code = append(c.code, in)
+	if c.m.grouped {
+		c.used = append(c.used, c.usage(s))
+	}
 }
 
 // lookup finds what a name stands for where the compiler is.
@@ -493,6 +503,7 @@ func init() {
 		"barrier": buildBarrier,
 		"membar":  buildFence, "fence": buildFence, "shfl": buildShuffle, "vote": buildVote,
 		"mma": buildMultiply, "ldmatrix": buildLoadMatrix, "cp": buildCopy, "mbarrier": buildBarrierObject,
+		"wgmma": buildGroup,
 	}
 }
 

@@ -164,6 +164,8 @@ type exchange struct {
 	name string
 	// aligned ones are met by all of a warp at one place.
 	aligned bool
+	// group ones are met by all of a warpgroup.
+	group bool
 	// orders says that what threads did before is done for the others then.
 	orders bool
 	run    func(list []*thread)

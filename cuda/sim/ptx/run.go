@@ -124,6 +124,9 @@ type thread struct {
 	tick  uint32
 	tried try
 	rests *mbarrier
+	// groups and marks are of products of warpgroups.
+	groups groups
+	marks  []mark
 }
 
 // A block is one of the launch's, while it runs.
@@ -258,6 +261,11 @@ func (t *thread) start() {
 	t.copies = copies{}
 	t.view.forget()
 	t.tick, t.tried, t.rests = 1, try{}, nil
+	t.groups = groups{}
+	if k.marks > 0 && t.marks == nil {
+		t.marks = make([]mark, k.marks)
+	}
+	clear(t.marks)
 	clear(t.r)
 	for _, i := range k.initial {
 		t.r[i.slot] = i.value
@@ -334,6 +342,9 @@ func (t *thread) turn() {
 		if in.guard >= 0 && (t.r[in.guard] != 0) == in.negate {
 			continue
 		}
+		if in.touch != nil && !t.touches(in.touch) {
+			return
+		}
 		in.do(t)
 		if t.state != running {
 			return
@@ -393,6 +404,9 @@ func (b *block) meet() bool {
 
 // exchange lets the threads go on that a thread of a warp waits for, if they are all there.
 func (b *block) exchange(warp []*thread, t *thread) bool {
+	if t.meets.group {
+		return b.exchangeGroup(t)
+	}
 	var list []*thread
 	for lane, other := range warp {
 		if t.mask>>lane&1 == 0 || other.state == exited {

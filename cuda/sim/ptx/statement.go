@@ -1,5 +1,7 @@
 package ptx
 
+import "strings"
+
 type statementKind uint8
 
 const (
@@ -71,6 +73,7 @@ func (p *parser) statement(f *function) {
 		return
 	}
 	s.op = word
+	p.m.grouped = p.m.grouped || strings.HasPrefix(word, "wgmma")
 	for p.peek().kind != ';' {
 		s.args = append(s.args, p.operand(0))
 		if !p.take(',') {
