@@ -27,6 +27,7 @@ type Module struct {
 	constants   []byte
 	sharedBytes int
 	linked      map[string]*Kernel
+	grouped     bool // there are products of warpgroups
 }
 
 // A space is where a variable lies.
