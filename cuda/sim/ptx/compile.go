@@ -427,7 +427,7 @@ func (c *compiler) args(s *statement, n int) []operand {
 
 // address returns the base and the offset of an operand in brackets.
 func (c *compiler) address(o operand) (slot int, offset uint64) {
-	if o.kind != isAddress {
+	if o.kind != isAddress || len(o.args) != 1 {
 		c.fail("an address must be here")
 	}
 	return c.src(o.args[0]), o.bits

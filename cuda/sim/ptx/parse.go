@@ -17,7 +17,7 @@ const (
 
 // A Module is parsed PTX. It is for one goroutine at a time.
 type Module struct {
-	// Version is the ISA's, as in 78 for 7.8; Target the architecture, as in 70 for sm_70.
+	// Version is the ISA's, as in 78 for 7.8; Target the architecture, as in 70 for sm_70 and 90 for sm_90a.
 	Version, Target int
 
 	functions map[string]*function
