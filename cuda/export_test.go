@@ -155,9 +155,9 @@ func ExpertsFloats(n int) (undo func()) {
 // HopperFrom has GPUs that have wgmma compute linears by it from as many rows on, and where rows are alone from as many columns on,
 // until it is undone.
 func HopperFrom(rows, alone int64) (undo func()) {
-	on, r, c, a := hopperOn, leastHopperRows, leastHopperColumns, leastHopperAlone
-	hopperOn, leastHopperRows, leastHopperColumns, leastHopperAlone = true, rows, 1, alone
-	return func() { hopperOn, leastHopperRows, leastHopperColumns, leastHopperAlone = on, r, c, a }
+	r, c, a := leastHopperRows, leastHopperColumns, leastHopperAlone
+	leastHopperRows, leastHopperColumns, leastHopperAlone = rows, 1, alone
+	return func() { leastHopperRows, leastHopperColumns, leastHopperAlone = r, c, a }
 }
 
 // HopperKernel is what reports call linears that are computed by wgmma.

@@ -17,9 +17,6 @@ import (
 // hopperKernel is what reports call them.
 const hopperKernel = "linear_wgmma"
 
-// hopperOn says that such GPUs have them so. It is changed in tests.
-var hopperOn = false
-
 // hopperBlocks are those of kernels/hopper.h. All sum up in the same order, by the same instruction.
 var hopperBlocks = []blocking{
 	{"_128", 128, hopperColumns, 384, 1},
@@ -47,6 +44,8 @@ const (
 	hopperTerms   = 64
 	hopperStages  = 4
 	hopperBeside  = 1024 + hopperStages*2*8
+	// hopperProcessors is how many multiprocessors an H100 has.
+	hopperProcessors = 132
 )
 
 // hopperSharedBytes is the dynamic shared memory of kernels by what their names end in.
@@ -86,7 +85,7 @@ func lowersToHopper(g *graph.Graph, op *graph.Op) bool {
 // byHopper reports whether a linear is one of wgmma where its operands lie in sixteens. What it follows from where rows are alone is not
 // how many there are.
 func byHopper(in []graph.Spec, a graph.Attrs) bool {
-	if !hopperOn || graph.IsEncoded(a) || !isHalf(in[0].DType) || narrowWeight(in) || rounds(a) {
+	if graph.IsEncoded(a) || !isHalf(in[0].DType) || narrowWeight(in) || rounds(a) {
 		return false
 	}
 	_, m, n, k := productSizes("linear", in)
@@ -100,9 +99,20 @@ func byHopper(in []graph.Spec, a graph.Attrs) bool {
 	return m >= leastHopperRows && whole >= leastHopperColumns && k >= hopperTerms
 }
 
-// divideHopper divides such a linear of m rows, n columns and k terms.
+// divideHopper divides such a linear of m rows, n columns and k terms. Where rows are alone the terms are cut so that one row has work
+// for most of an H100, whose multiprocessors have room for one block each.
 func divideHopper(m, n, k int64, a graph.Attrs) division {
-	d := divideColumns(hopperBlocks, 1, m, n, k, a)
+	var d division
+	if a.Bool(graph.RowsAlone) {
+		d = division{blocking: hopperBlocks[0], part: k, parts: 1}
+		if last := hopperBlocks[len(hopperBlocks)-1]; m <= last.rows {
+			d.blocking = last
+		}
+		blocks := ceilDiv(int64(rewrite.WholeColumns(a, int(n))), hopperColumns)
+		d.cut(k, min(hopperProcessors/blocks, k/leastPart, fewParts))
+	} else {
+		d = divideColumns(hopperBlocks, 1, m, n, k, a)
+	}
 	if d.parts > 1 {
 		d.part = ceilDiv(d.part, hopperTerms) * hopperTerms
 		d.parts = ceilDiv(k, d.part)
