@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
@@ -82,6 +84,8 @@ type Device struct {
 	// away says that the context was given back until it is needed again, which waking guards.
 	away   bool
 	waking sync.Mutex
+	// noHopper says that the driver did not take kernels of wgmma.
+	noHopper atomic.Bool
 	// enough is how many threads have work before one takes more of it, far the first number that quotients are not computed of
 	// by multiplying. They are enoughThreads and leastFar, but in tests.
 	enough, far int64
@@ -287,6 +291,16 @@ func (d *Device) function(name string) (driver.Function, error) {
 	}
 	if f, err = d.lib.Function(m, name); d.failed(err) != nil {
 		return 0, fmt.Errorf("kernel %s: %w", name, d.failed(err))
+	}
+	if strings.HasPrefix(family, kernels.Hopper) && d.info.Capability == kernels.HopperCapability {
+		for _, b := range hopperBlocks {
+			if !strings.HasSuffix(name, b.suffix) {
+				continue
+			}
+			if err := d.failed(d.lib.SharedLimit(f, int(hopperSharedBytes(b.rows)))); err != nil {
+				return 0, fmt.Errorf("kernel %s: %w", name, err)
+			}
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

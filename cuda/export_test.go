@@ -151,3 +151,21 @@ func ExpertsFloats(n int) (undo func()) {
 	expertsFloats = n
 	return func() { expertsFloats = before }
 }
+
+// HopperFrom has GPUs that have wgmma compute linears by it from as many rows on, and where rows are alone from as many columns on,
+// until it is undone.
+func HopperFrom(rows, alone int64) (undo func()) {
+	r, c, a := leastHopperRows, leastHopperColumns, leastHopperAlone
+	leastHopperRows, leastHopperColumns, leastHopperAlone = rows, 1, alone
+	return func() { leastHopperRows, leastHopperColumns, leastHopperAlone = r, c, a }
+}
+
+// HopperKernel is what reports call linears that are computed by wgmma.
+const HopperKernel = hopperKernel
+
+// OnlyHopperBlocks leaves one of the sizes of blocks that linears by wgmma have, until it is undone.
+func OnlyHopperBlocks(i int) (undo func()) {
+	all := hopperBlocks
+	hopperBlocks = all[i : i+1]
+	return func() { hopperBlocks = all }
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -139,6 +140,10 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 		step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool {
 			return p.Form == packedLast && !onTensorCores(capability, g.Values[op.In[p.In].Value].DType)
 		})
+		if capability == kernels.HopperCapability && op.Kind == "linear" && lowersToHopper(g, op) {
+			in, _ := g.Specs(op, nil, nil)
+			step.Kernel, step.WorkBytes = hopperKernel, max(step.WorkBytes, hopperWork(in, op.Attrs))
+		}
 		if in, _ := g.Specs(op, nil, nil); capability >= tensorCapability && op.Kind == "linear" &&
 			!graph.IsEncoded(op.Attrs) && widensInBlocks(in, op.Attrs) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory

@@ -87,6 +87,9 @@ func (l *launch) product(p product) error {
 			return err
 		}
 	}
+	if done, err := l.hopperProduct(p); done || err != nil {
+		return err
+	}
 	if f := l.productFamily(); f.name != "" {
 		return l.blockProduct(p, f)
 	}

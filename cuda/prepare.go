@@ -56,7 +56,7 @@ func (d *Device) familiesOf(l *graph.Lowered) []string {
 	s.launch.s = s
 	for i := range l.Graph.Ops {
 		if l.Steps[i].Kernel != blasKernel {
-			s.pretend(l.Graph, &l.Graph.Ops[i], l.Steps[i].WorkBytes)
+			s.pretend(l.Graph, &l.Graph.Ops[i], &l.Steps[i])
 		}
 	}
 	return families
@@ -66,7 +66,7 @@ func (d *Device) familiesOf(l *graph.Lowered) []string {
 const pretendBytes = 1 << 40
 
 // pretend launches an op on operands that lie nowhere.
-func (s *stream) pretend(g *graph.Graph, op *graph.Op, work int64) {
+func (s *stream) pretend(g *graph.Graph, op *graph.Op, step *graph.Step) {
 	k, ok := table[op.Kind]
 	if !ok {
 		return
@@ -85,13 +85,14 @@ func (s *stream) pretend(g *graph.Graph, op *graph.Op, work int64) {
 	in, out := g.Specs(op, nil, nil)
 	a := &s.launch
 	a.kind, a.attrs, a.in, a.out = op.Kind, op.Attrs, a.in[:0], a.out[:0]
+	a.hopper = step.Kernel == hopperKernel
 	for i, spec := range in {
 		a.in = append(a.in, place(spec, op.In[i].Layout))
 	}
 	for _, spec := range out {
 		a.out = append(a.out, place(spec, tensor.Contiguous(spec.Shape...)))
 	}
-	a.work = span{pretendBytes, work}
+	a.work = span{pretendBytes, step.WorkBytes}
 	s.op = op
 	_ = k.launch(a)
 }

@@ -26,6 +26,8 @@ type stream struct {
 	ahead []*event
 	since int
 	args  call
+	// room is where factors are described for a launch.
+	room driver.TensorRoom
 	// launch is that of the op being run; op is it.
 	launch launch
 	op     *graph.Op
@@ -142,6 +144,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	var err error
 	a.kind, a.attrs, a.work, a.blas = l.Op.Kind, l.Op.Attrs, span{}, l.Step.Kernel == blasKernel &&
 		s.d.blas.handle.Load() != nil
+	a.hopper = l.Step.Kernel == hopperKernel
 	if a.in, err = s.d.operands(a.in[:0], l.In); err != nil {
 		return err
 	}

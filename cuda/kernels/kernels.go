@@ -32,6 +32,15 @@ var files embed.FS
 // newer than itself.
 var Targets = []string{"compute_70", "compute_75", "compute_80"}
 
+// Families whose names begin with Hopper have an image for HopperTarget, PTX of HopperVersion, which GPUs of HopperCapability run and
+// no others, newer ones neither. Their other image is for their names alone: its kernels trap.
+const (
+	Hopper           = "hopper_"
+	HopperTarget     = "compute_90a"
+	HopperVersion    = "8.0"
+	HopperCapability = 90
+)
+
 // LowestCapability is the first compute capability, as in 70 for 7.0, that there is an image for.
 const LowestCapability = 70
 
@@ -114,6 +123,13 @@ func Family(kernel string) (string, error) {
 // Image returns the PTX of a family for a GPU of a compute capability, as in 86 for 8.6. A family has an image for a
 // newer target only where that differs.
 func Image(family string, capability int) ([]byte, error) {
+	if capability == HopperCapability && strings.HasPrefix(family, Hopper) {
+		packed, err := files.ReadFile(Path(family, HopperTarget))
+		if err != nil {
+			return nil, err
+		}
+		return Unpack(packed)
+	}
 	for _, target := range slices.Backward(Targets) {
 		if least, err := strconv.Atoi(strings.TrimPrefix(target, "compute_")); err != nil || capability < least {
 			continue
@@ -123,4 +139,12 @@ func Image(family string, capability int) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("no image of %s for compute capability %d.%d", family, capability/10, capability%10)
+}
+
+// Architecture is what NVIDIA's assembler is told that it assembles a family's image for.
+func Architecture(family string, capability int) string {
+	if capability == HopperCapability && strings.HasPrefix(family, Hopper) {
+		return strings.Replace(HopperTarget, "compute", "sm", 1)
+	}
+	return "sm_" + strconv.Itoa(capability)
 }

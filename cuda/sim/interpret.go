@@ -20,6 +20,8 @@ import (
 type Interpreter struct {
 	// Mutate, if not nil, changes PTX before it is read.
 	Mutate func(text []byte) []byte
+	// Seed is that of the launches: see [ptx.Launch].
+	Seed uint64
 
 	mu     sync.Mutex
 	images []loaded
@@ -121,6 +123,7 @@ func (in *Interpreter) run(l *foreignLaunch) error {
 	}
 	launch := ptx.Launch{
 		SharedBytes: int(l.sharedBytes), Parameters: unsafe.Slice(l.packed, l.packedBytes), Ran: in.ran[k.Name],
+		Seed: in.Seed,
 	}
 	for d := range 3 {
 		launch.Grid[d], launch.Block[d] = int(l.grid[d]), int(l.size[d])

@@ -83,7 +83,8 @@ func openGPUs(o Options, names []string) (Machine, error) {
 		}
 	}
 	c.arrange = arrangedBy(oldest.Arrange)
-	c.device.Lower = func(g *graph.Graph) (*graph.Lowered, error) { return cuda.LowerFor(g, oldest.Info().Capability) }
+	capability := cuda.Shared(m.devs...)
+	c.device.Lower = func(g *graph.Graph) (*graph.Lowered, error) { return cuda.LowerFor(g, capability) }
 	own := o.pager(o.MemoryBytes)
 	own.HostBytes = o.HostBytes / int64(len(devices)) // as plans share it
 	spread, err := chunker.Spread(devices, chunker.Options{Device: own})

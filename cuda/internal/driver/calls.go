@@ -332,6 +332,21 @@ func (l *Library) Function(m Module, name string) (Function, error) {
 	return f, err
 }
 
+// DescribesTensors reports whether the driver has DescribeTensor.
+func (l *Library) DescribesTensors() bool { return l.has(fnTensorMapEncodeTiled) }
+
+// DescribeTensor returns what a kernel takes to have a GPU of compute capability 9.0 copy boxes of a tensor. It lies in room.
+func (l *Library) DescribeTensor(t Tensor, room *TensorRoom) ([]byte, error) {
+	const rank, plain, by128Bytes, read128Bytes, zeros = 2, 0, 3, 2, 0
+	at := -uintptr(unsafe.Pointer(&room.bytes[0])) % 64
+	room.sizes, room.pitch[0] = [2]uint64{t.Terms, t.Lines}, t.Pitch
+	room.box, room.steps = [2]uint32{t.BoxTerms, t.BoxLines}, [2]uint32{1, 1}
+	code := l.call(fnTensorMapEncodeTiled, uintptr(unsafe.Pointer(&room.bytes[at])), uintptr(t.Type), rank, uintptr(t.Address),
+		uintptr(unsafe.Pointer(&room.sizes[0])), uintptr(unsafe.Pointer(&room.pitch[0])), uintptr(unsafe.Pointer(&room.box[0])),
+		uintptr(unsafe.Pointer(&room.steps[0])), plain, by128Bytes, read128Bytes, zeros)
+	return room.bytes[at : at+TensorMapBytes], l.check(fnTensorMapEncodeTiled, code)
+}
+
 // SharedLimit allows a kernel more dynamic shared memory than the 48 KiB that all have.
 func (l *Library) SharedLimit(f Function, bytes int) error {
 	const maxDynamicShared = 8

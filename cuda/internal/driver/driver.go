@@ -137,6 +137,7 @@ const (
 	fnLinkAddData
 	fnLinkComplete
 	fnLinkDestroy
+	fnTensorMapEncodeTiled
 	fnSimSubAlloc
 	fnSimOffsets
 	fnCount
@@ -153,7 +154,7 @@ var names = [fnCount]string{
 	"cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel", "cuGetErrorName",
 	"cuGetErrorString", "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch",
 	"cuGraphExecDestroy", "cuGraphDestroy", "cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy",
-	"simcuSubAlloc", "simcuOffsets",
+	"cuTensorMapEncodeTiled", "simcuSubAlloc", "simcuOffsets",
 }
 
 // fnOptional is the first of the calls that a driver may lack.
@@ -288,4 +289,32 @@ type Parameters struct {
 	Spans   []uint64
 
 	buffers
+}
+
+// TensorMapBytes is the size of what DescribeTensor makes, a kernel's parameter at a multiple of 64 bytes.
+const TensorMapBytes = 128
+
+// A TensorRoom is where a description is made, and what the driver reads for it.
+type TensorRoom struct {
+	bytes        [TensorMapBytes + 64]byte
+	sizes, pitch [2]uint64
+	box, steps   [2]uint32
+}
+
+// A TensorType is what the elements of a tensor are.
+type TensorType uint32
+
+// The types that are described.
+const (
+	TensorFloat16  TensorType = 6
+	TensorBFloat16 TensorType = 9
+)
+
+// A Tensor is lines of terms in the GPU's memory, Pitch bytes apart, of which boxes are copied: so many terms of so many lines. In
+// shared memory sixteens of a box's bytes are swizzled by eight lines of 128 bytes; what is not there is zero.
+type Tensor struct {
+	Type                TensorType
+	Address             Pointer
+	Terms, Lines, Pitch uint64
+	BoxTerms, BoxLines  uint32
 }

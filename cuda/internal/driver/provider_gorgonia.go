@@ -366,6 +366,14 @@ func (l *Library) Function(m Module, name string) (Function, error) {
 	return *(*Function)(unsafe.Pointer(&f)), l.check(fnModuleGetFunction, code(err))
 }
 
+// DescribesTensors reports whether there is DescribeTensor, for which there is no call here.
+func (*Library) DescribesTensors() bool { return false }
+
+// DescribeTensor fails.
+func (*Library) DescribeTensor(Tensor, *TensorRoom) ([]byte, error) {
+	return nil, errors.New("BUG: tensors are not described by gorgonia.org/cu")
+}
+
 // SharedLimit allows a kernel more dynamic shared memory than the 48 KiB that all have.
 func (l *Library) SharedLimit(f Function, bytes int) error {
 	return l.check(fnFuncSetAttribute, Code(C.cuFuncSetAttribute(*(*C.CUfunction)(unsafe.Pointer(&f)),

@@ -53,7 +53,7 @@ func generate(force bool) error {
 		low := kernels.Path(family, kernels.Targets[0])
 		wanted[low] = true
 		if fresh(low, stamp) && !force {
-			for _, target := range kernels.Targets[1:] {
+			for _, target := range append(kernels.Targets[1:], kernels.HopperTarget) {
 				wanted[kernels.Path(family, target)] = true
 			}
 			continue
@@ -64,7 +64,11 @@ func generate(force bool) error {
 			}
 		}
 		var stored []byte
-		for _, target := range kernels.Targets {
+		targets := kernels.Targets
+		if strings.HasPrefix(name, kernels.Hopper) {
+			targets = []string{kernels.Targets[0], kernels.HopperTarget}
+		}
+		for _, target := range targets {
 			ptx, err := lib.compile(name, target)
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", name, target, err)
@@ -200,8 +204,10 @@ func (n *nvrtc) compile(name, target string) (string, error) {
 	if r != 0 {
 		return "", fmt.Errorf("nvrtcCreateProgram: %d", r)
 	}
+	// The release does not know what Hopper alone has, but lets inline PTX through as it is.
+	architecture := strings.TrimSuffix(target, "a")
 	options := []*byte{
-		terminated("--gpu-architecture=" + target), terminated("-default-device"), terminated("--std=c++17"),
+		terminated("--gpu-architecture=" + architecture), terminated("-default-device"), terminated("--std=c++17"),
 	}
 	failed, _, _ := purego.SyscallN(n.compileProgram, program, uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])))
 	log := n.text(program, n.logSize, n.log)
@@ -209,8 +215,15 @@ func (n *nvrtc) compile(name, target string) (string, error) {
 	if failed != 0 {
 		return "", errors.New(log)
 	}
-	return n.text(program, n.ptxSize, n.ptx), nil
+	ptx := n.text(program, n.ptxSize, n.ptx)
+	if architecture != target {
+		ptx = headLines.ReplaceAllString(ptx, ".version "+kernels.HopperVersion+"\n.target "+strings.Replace(target, "compute", "sm", 1))
+	}
+	return ptx, nil
 }
+
+// headLines are those of a release and a target in PTX.
+var headLines = regexp.MustCompile(`(?m)^\.version \S+\n\.target \S+$`)
 
 // text asks for a text whose length another call tells.
 func (n *nvrtc) text(program, size, get uintptr) string {

@@ -219,7 +219,7 @@ func assemble(program, dir, cubins string, j job) (map[string]use, cost, error) 
 		return nil, cost{}, err
 	}
 	to := from + ".cubin"
-	c := exec.Command(program, "-v", "-arch=sm_"+strconv.Itoa(j.capability), from, "-o", to)
+	c := exec.Command(program, "-v", "-arch="+kernels.Architecture(j.family, j.capability), from, "-o", to)
 	said, err := c.CombinedOutput()
 	if err != nil {
 		return nil, cost{}, fmt.Errorf("%w\n%s", err, said)

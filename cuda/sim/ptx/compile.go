@@ -53,6 +53,7 @@ type instruction struct {
 	guard  int32 // the register of the predicate, or -1
 	negate bool
 	line   int32
+	touch  *touch // of registers of products of warpgroups, or nil
 }
 
 // integer reports whether a type is of integers or bits.
@@ -60,8 +61,7 @@ func (t scalar) integer() bool { return t.kind == 's' || t.kind == 'u' || t.kind
 
 // A target is where a branch goes.
 type target struct {
-	pc, line int
-	known    bool
+	pc int
 }
 
 // A register's slot and bits.
@@ -84,6 +84,8 @@ type Kernel struct {
 	initial        []initial
 	special        []special
 	waits          bool // for other threads
+	async          bool // it has an asynchrony
+	marks          int  // registers that products of warpgroups use
 }
 
 // An initial is a register that holds a constant.
@@ -104,11 +106,17 @@ type compiler struct {
 	scopes    []map[string]any // register, or variable
 	constants map[uint64]int
 	specials  map[string]int
-	labels    map[string]*target
+	// labels are those of the braces that the compiler is in; braces are what comes, as the function was looked through.
+	labels *labels
+	braces []*labels
 	// entries are the functions that are called: where they begin, and where they find their operands.
 	entries map[string]*called
 	pending []*called
 	line    int
+	// groups are the products of warpgroups, marked the numbers of registers from 1 on, used what each instruction uses.
+	groups []*groupProduct
+	marked []int32
+	used   []usage
 }
 
 // A called is a function as linked into a kernel, once: there is no recursion.
@@ -157,6 +165,7 @@ func (m *Module) Kernel(name string) (k *Kernel, err error) {
 		c.function(next)
 	}
 	c.acyclic(top, make(map[*called]int))
+	c.watch()
 	m.linked[name] = c.Kernel
 	return c.Kernel, nil
 }
@@ -179,7 +188,7 @@ func (c *compiler) acyclic(f *called, known map[*called]int) {
 
 // function appends a function's code.
 func (c *compiler) function(f *called) {
-	c.labels = make(map[string]*target)
+	c.labels, c.braces = c.lookThrough(f.f)
 	c.scopes = append(c.scopes[:1:1], make(map[string]any))
 	for i, d := range f.f.parameters {
 		if f.parameters != nil {
@@ -189,33 +198,24 @@ func (c *compiler) function(f *called) {
 	for i, d := range f.f.results {
 		c.declare(d.name, f.results[i])
 	}
-	f.at.pc, f.at.known = len(c.code), true
+	f.at.pc = len(c.code)
 	for i := range f.f.body {
 		s := &f.f.body[i]
 		c.line = s.line
 		switch s.kind {
 		case isOpen:
 			c.scopes = append(c.scopes, make(map[string]any))
+			c.labels, c.braces = c.braces[0], c.braces[1:]
 		case isClose:
 			if len(c.scopes) > 2 {
-				c.scopes = c.scopes[:len(c.scopes)-1]
+				c.scopes, c.labels = c.scopes[:len(c.scopes)-1], c.labels.outer
 			}
 		case isLabel:
-			l := c.label(s.op)
-			if l.known {
-				c.fail("the label %s is there twice", s.op)
-			}
-			l.pc, l.known = len(c.code), true
+			c.label(s.op).pc = len(c.code)
 		case isDeclaration:
 			c.declaration(s.decl)
 		case isInstruction:
 			c.instruction(s, f)
-		}
-	}
-	for name, l := range c.labels {
-		if !l.known {
-			c.line = l.line
-			c.fail("there is no label %s", name)
 		}
 	}
 	c.emit((*thread).leave, nil)
@@ -272,13 +272,45 @@ func (c *compiler) slot() int {
 	return c.slots - 1
 }
 
-func (c *compiler) label(name string) *target {
-	l, ok := c.labels[name]
-	if !ok {
-		l = &target{line: c.line}
-		c.labels[name] = l
+// Labels are those between braces, in others.
+type labels struct {
+	here  map[string]*target
+	outer *labels
+}
+
+// lookThrough finds a function's labels: its own, and those of each of the braces in it, in the order in which those open.
+func (c *compiler) lookThrough(f *function) (own *labels, braces []*labels) {
+	own = &labels{here: make(map[string]*target)}
+	at := own
+	for i := range f.body {
+		switch s := &f.body[i]; s.kind {
+		case isOpen:
+			at = &labels{here: make(map[string]*target), outer: at}
+			braces = append(braces, at)
+		case isClose:
+			if at.outer != nil {
+				at = at.outer
+			}
+		case isLabel:
+			if at.here[s.op] != nil {
+				c.line = s.line
+				c.fail("the label %s is there twice", s.op)
+			}
+			at.here[s.op] = &target{}
+		}
 	}
-	return l
+	return own, braces
+}
+
+// label returns the innermost label of a name.
+func (c *compiler) label(name string) *target {
+	for l := c.labels; l != nil; l = l.outer {
+		if to := l.here[name]; to != nil {
+			return to
+		}
+	}
+	c.fail("there is no label %s", name)
+	return nil
 }
 
 func (c *compiler) emit(do action, s *statement) {
@@ -291,6 +323,9 @@ func (c *compiler) emit(do action, s *statement) {
 		in.guard, in.negate = int32(r.slot), s.negate
 	}
 	c.code = append(c.code, in)
+	if c.m.grouped {
+		c.used = append(c.used, c.usage(s))
+	}
 }
 
 // lookup finds what a name stands for where the compiler is.
@@ -392,7 +427,7 @@ func (c *compiler) args(s *statement, n int) []operand {
 
 // address returns the base and the offset of an operand in brackets.
 func (c *compiler) address(o operand) (slot int, offset uint64) {
-	if o.kind != isAddress {
+	if o.kind != isAddress || len(o.args) != 1 {
 		c.fail("an address must be here")
 	}
 	return c.src(o.args[0]), o.bits
@@ -467,7 +502,15 @@ func init() {
 		"bra": buildBranch, "ret": buildLeave, "exit": buildExit, "trap": buildTrap, "bar": buildBarrier,
 		"barrier": buildBarrier,
 		"membar":  buildFence, "fence": buildFence, "shfl": buildShuffle, "vote": buildVote,
-		"mma": buildMultiply, "ldmatrix": buildLoadMatrix, "cp": buildCopy,
+		"mma": buildMultiply, "ldmatrix": buildLoadMatrix, "cp": buildCopy, "mbarrier": buildBarrierObject,
+		"wgmma": buildGroup,
+	}
+}
+
+// wants fails where an instruction is for a newer architecture than the module, or for one alone.
+func (c *compiler) wants(s *statement, target int, only bool) {
+	if c.m.Target < target || only && !(c.m.Only && c.m.Target == target) || target >= 90 && c.m.Version < 80 {
+		c.fail("%s is not for this version and target", s.op)
 	}
 }
 

@@ -26,9 +26,26 @@ func buildTrap(*compiler, *form, *statement) action {
 }
 
 // A fence orders what barriers do not; as threads here see each other's writes at once, and what is not ordered by a
-// barrier is a race all the same, it does nothing.
+// barrier is a race all the same, it does nothing; but fences of proxies are kept.
 func buildFence(c *compiler, f *form, s *statement) action {
+	proxy, global, barriers := f.take("proxy") && f.take("async"), f.take("global"), f.take("mbarrier_init")
 	clear(f.flags)
+	switch {
+	case proxy && global:
+		return nil // what is not copied from shared memory needs none
+	case barriers:
+		return func(t *thread) {
+			for _, m := range t.initialised() {
+				m.fenced = true
+			}
+		}
+	case proxy:
+		return func(t *thread) {
+			if t.b.async != nil {
+				t.fence()
+			}
+		}
+	}
 	return func(*thread) {}
 }
 
@@ -147,6 +164,8 @@ type exchange struct {
 	name string
 	// aligned ones are met by all of a warp at one place.
 	aligned bool
+	// group ones are met by all of a warpgroup.
+	group bool
 	// orders says that what threads did before is done for the others then.
 	orders bool
 	run    func(list []*thread)

@@ -16,7 +16,8 @@ const (
 const (
 	nothing = iota
 	written
-	coming // copied to, and nobody waited for it yet
+	coming   // copied to, and nobody waited for it yet
+	counting // of an mbarrier
 )
 
 // A window is memory with what is known of it.
@@ -36,6 +37,16 @@ func newWindow(base uint64, data []byte, writes bool, states []byte) *window {
 		base: base, data: data, writes: writes, states: states,
 		pages: make([]*[pageBytes]history, (len(data)+pageBytes-1)/pageBytes),
 	}
+}
+
+// history returns who touched a byte last.
+func (w *window) history(i int) *history {
+	page := w.pages[i/pageBytes]
+	if page == nil {
+		page = new([pageBytes]history)
+		w.pages[i/pageBytes] = page
+	}
+	return &page[i%pageBytes]
 }
 
 // forget readies shared memory for the next block.
@@ -107,6 +118,9 @@ func (t *thread) bytes(in space, address uint64, n int, why purpose) []byte {
 		}
 		for i := at; i < at+n; i++ {
 			switch {
+			case w.states[i] == counting:
+				t.fault(BadBarrier, "byte %d of shared memory is an mbarrier's", i)
+				return nil
 			case w.states[i] == coming:
 				t.fault(Race, "byte %d of shared memory is still being copied to", i)
 				return nil

@@ -17,8 +17,10 @@ const (
 
 // A Module is parsed PTX. It is for one goroutine at a time.
 type Module struct {
-	// Version is the ISA's, as in 78 for 7.8; Target the architecture, as in 70 for sm_70.
+	// Version is the ISA's, as in 78 for 7.8; Target the architecture, as in 70 for sm_70 and 90 for sm_90a.
 	Version, Target int
+	// Only says that no other architecture has what it may use, as for sm_90a.
+	Only bool
 
 	functions map[string]*function
 	order     []string // of the entries
@@ -27,6 +29,7 @@ type Module struct {
 	constants   []byte
 	sharedBytes int
 	linked      map[string]*Kernel
+	grouped     bool // there are products of warpgroups
 }
 
 // A space is where a variable lies.
@@ -180,6 +183,7 @@ func (p *parser) top() {
 		if _, err := fmt.Sscanf(name, "sm_%d", &p.m.Target); err != nil || p.m.Target < 1 {
 			p.fail("target %q", name)
 		}
+		p.m.Only = strings.HasSuffix(name, "a")
 		for p.take(',') {
 			p.word()
 		}

@@ -46,14 +46,15 @@ func (t *thread) number() uint32 { return uint32(t.b.number*t.b.size+t.id) + 1 }
 
 // note looks for a race, and keeps who touches bytes.
 func (t *thread) note(w *window, at, n int, why purpose) bool {
+	if t.b.async != nil {
+		if w.states != nil {
+			return t.noteShared(at, n, why)
+		}
+		return t.noteGlobal(w, at, n, why)
+	}
 	me := t.number()
 	for i := at; i < at+n; i++ {
-		page := w.pages[i/pageBytes]
-		if page == nil {
-			page = new([pageBytes]history)
-			w.pages[i/pageBytes] = page
-		}
-		h := &page[i%pageBytes]
+		h := w.history(i)
 		if h.writer != 0 && h.writer != me && !(why == toUpdate && h.writer&byAtomic != 0) &&
 			t.unordered(h.writer&^byAtomic, h.wrote) {
 			return t.race(w, i, h.writer, "written", why)

@@ -28,6 +28,8 @@ type Launch struct {
 	Memory []Region
 	// MaxSteps is the number of instructions after which the launch is given up; 0 is very many.
 	MaxSteps int64
+	// Seed decides when and in which order bulk copies are made; 0 is as late as may be, in their order.
+	Seed uint64
 	// Ran, if not nil, has one element for each of the kernel's instructions, which is set where that was run.
 	Ran []bool
 }
@@ -54,12 +56,15 @@ const (
 	Divergence
 	Trap
 	TooLong
+	// BadBarrier is an mbarrier that is used as it must not be, or waited at for ever; BadMap a tensor map that cannot be used.
+	BadBarrier
+	BadMap
 )
 
 var faultNames = map[FaultKind]string{
 	BadLaunch: "bad launch", OutOfBounds: "out of bounds", Misaligned: "misaligned", ReadOnly: "write to an operand",
 	Uninitialised: "uninitialised shared memory", Race: "race", Divergence: "divergence", Trap: "trap",
-	TooLong: "too long",
+	TooLong: "too long", BadBarrier: "barrier", BadMap: "tensor map",
 }
 
 // String names the kind.
@@ -88,6 +93,8 @@ const (
 	running = iota
 	atBarrier
 	atExchange
+	atWait  // at an mbarrier
+	yielded // until the next round
 	exited
 	faulted
 )
@@ -112,6 +119,14 @@ type thread struct {
 	brings shuffled
 	gets   func(x uint32, ok bool)
 	copies copies
+	// What kernels with an asynchrony need besides: see view.
+	view  view
+	tick  uint32
+	tried try
+	rests *mbarrier
+	// groups and marks are of products of warpgroups.
+	groups groups
+	marks  []mark
 }
 
 // A block is one of the launch's, while it runs.
@@ -123,6 +138,8 @@ type block struct {
 	shared  window
 	// dynamicAt is where the dynamic shared memory begins.
 	dynamicAt int
+	// async is nil where threads do nothing asynchronously.
+	async *asynchrony
 }
 
 // A run is a launch while it runs.
@@ -242,6 +259,13 @@ func (t *thread) start() {
 	k := t.b.k
 	t.pc, t.state, t.carry, t.epoch, t.returns = 0, running, 0, 0, t.returns[:0]
 	t.copies = copies{}
+	t.view.forget()
+	t.tick, t.tried, t.rests = 1, try{}, nil
+	t.groups = groups{}
+	if k.marks > 0 && t.marks == nil {
+		t.marks = make([]mark, k.marks)
+	}
+	clear(t.marks)
 	clear(t.r)
 	for _, i := range k.initial {
 		t.r[i.slot] = i.value
@@ -263,6 +287,9 @@ func (t *thread) start() {
 // compute runs a block.
 func (b *block) compute(ctx context.Context) {
 	b.shared.forget()
+	if b.k.async {
+		b.begin()
+	}
 	if !b.k.waits {
 		for _, t := range b.threads {
 			t.start()
@@ -289,7 +316,11 @@ func (b *block) compute(ctx context.Context) {
 				return
 			}
 		}
+		if b.async != nil && b.l.Seed != 0 && b.async.next()&3 == 0 && b.landOne() && b.fault != nil {
+			return
+		}
 		if !ready && !b.meet() {
+			b.ended()
 			return
 		}
 	}
@@ -310,6 +341,9 @@ func (t *thread) turn() {
 		t.pc++
 		if in.guard >= 0 && (t.r[in.guard] != 0) == in.negate {
 			continue
+		}
+		if in.touch != nil && !t.touches(in.touch) {
+			return
 		}
 		in.do(t)
 		if t.state != running {
@@ -336,6 +370,9 @@ func (b *block) meet() bool {
 	if !left || went {
 		return went
 	}
+	if b.async != nil && b.rest() {
+		return b.fault == nil
+	}
 	var one *thread
 	for _, t := range b.threads {
 		if t.state == atExchange {
@@ -352,6 +389,10 @@ func (b *block) meet() bool {
 			return false
 		}
 	}
+	if b.async != nil {
+		meetViews(b.threads)
+		b.async.syncs++
+	}
 	for _, t := range b.threads {
 		if t.state == atBarrier {
 			t.state = running
@@ -363,6 +404,9 @@ func (b *block) meet() bool {
 
 // exchange lets the threads go on that a thread of a warp waits for, if they are all there.
 func (b *block) exchange(warp []*thread, t *thread) bool {
+	if t.meets.group {
+		return b.exchangeGroup(t)
+	}
 	var list []*thread
 	for lane, other := range warp {
 		if t.mask>>lane&1 == 0 || other.state == exited {
@@ -384,6 +428,9 @@ func (b *block) exchange(warp []*thread, t *thread) bool {
 	}
 	t.meets.run(list)
 	ordered := t.meets.orders
+	if ordered && b.async != nil {
+		meetViews(list)
+	}
 	for _, other := range list {
 		if other.state == atExchange {
 			other.state = running

@@ -1,5 +1,7 @@
 package ptx
 
+import "strings"
+
 type statementKind uint8
 
 const (
@@ -71,6 +73,7 @@ func (p *parser) statement(f *function) {
 		return
 	}
 	s.op = word
+	p.m.grouped = p.m.grouped || strings.HasPrefix(word, "wgmma")
 	for p.peek().kind != ';' {
 		s.args = append(s.args, p.operand(0))
 		if !p.take(',') {
@@ -110,6 +113,9 @@ func (p *parser) operand(depth int) operand {
 				p.fail("an offset that is no number")
 			}
 			o.bits = n.bits
+		}
+		if p.take(',') {
+			o.args = append(o.args, p.operand(depth+1)) // where a box begins
 		}
 		p.want(']')
 		return o

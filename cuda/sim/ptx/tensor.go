@@ -147,6 +147,8 @@ func buildCopy(c *compiler, f *form, s *statement) action {
 		return nil
 	}
 	switch {
+	case f.take("bulk"):
+		return buildBulk(c, f, s)
 	case f.take("commit_group"):
 		c.args(s, 0)
 		return func(t *thread) {

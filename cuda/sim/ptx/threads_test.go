@@ -267,6 +267,9 @@ func TestDynamicShared(t *testing.T) {
 func FuzzRun(f *testing.F) {
 	f.Add(entry("st.global.u32 [%x1], %r0;"))
 	f.Add(wide(strings.ReplaceAll(product, "TYPE", "f16")))
+	f.Add(async(strings.ReplaceAll(brings, "BYTES", "2048")))
+	f.Add(async(refills))
+	f.Add(async(grouped(8, wgmma(8, "f16")+" 1, 2, %p2, 1, 1, 0, 0;")))
 	f.Add(head + `.global .align 4 .b8 table[4] = {1, 2, 3, 4};
 		.func (.param .b64 r) f(.param .b64 a) { .reg .f64 %d<3>; ld.param.f64 %d1, [a]; sqrt.rn.f64 %d2, %d1; st.param.f64 [r], %d2; ret; }
 		.visible .entry k(.param .u64 p) { .reg .f64 %d<3>; { .param .b64 a; .param .b64 r; st.param.f64 [a+0], 0d4000000000000000;

@@ -11,12 +11,15 @@ enum {
 	invalid_value = 1, out_of_memory = 2, not_initialised = 3, no_device = 100, invalid_device = 101, invalid_context = 201,
 	invalid_image = 200, no_binary = 209, no_compiler = 221, invalid_ptx = 218, unsupported_ptx = 222, invalid_handle = 400, not_found = 500,
 	not_ready = 600, illegal_address = 700, too_many_resources = 701,
-	already_registered = 712, not_registered = 713, not_permitted = 800,
+	already_registered = 712, not_registered = 713, not_permitted = 800, missing_feature = 801,
 	cannot_be_kept = 900, spoiled = 901,
 };
 
 // most_shared is what a block of any GPU here may have of shared memory, by opting in.
-const int most_shared = 96 << 10;
+const int most_shared = 227 << 10;
+
+// shared_limit is what one of a compute capability may have: below 9.0 what all have.
+inline int shared_limit(int capability) { return capability < 90 ? 96 << 10 : most_shared; }
 
 // current is the device of the thread's context, −1 for none.
 extern thread_local int current;

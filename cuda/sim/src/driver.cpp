@@ -81,7 +81,7 @@ API cuDeviceGetAttribute(int *value, int attribute, int) {
 	case 16: *value = 1; break; // multiprocessors
 	case 75: *value = w.set.capability / 10; break;
 	case 76: *value = w.set.capability % 10; break;
-	case 97: *value = most_shared; break; // shared memory by opting in
+	case 97: *value = shared_limit(w.set.capability); break; // shared memory by opting in
 	default: *value = 0;
 	}
 	return 0;

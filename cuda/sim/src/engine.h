@@ -53,6 +53,7 @@ struct kernel {
 
 struct image {
 	int version, target; // 78 for 7.8, 70 for sm_70
+	bool only = false;   // for no other, as sm_90a
 	std::map<std::string, kernel> kernels;
 };
 

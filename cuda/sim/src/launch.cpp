@@ -1,5 +1,6 @@
 // Modules, kernels and their launches.
 #include "call.h"
+#include "tensormap.h"
 
 #include <cstdio>
 
@@ -59,6 +60,8 @@ API cuLinkAddData_v2(linking *l, int type, const char *data, size_t bytes, const
 	if (read.version > newest(w.set.driver))
 		return unsupported_ptx;
 	l->text = data;
+	if (read.only && read.target != w.set.capability)
+		return invalid_ptx;
 	return read.target > w.set.capability ? no_binary : 0;
 }
 
@@ -93,6 +96,9 @@ API cuModuleLoadDataEx(module **to, const char *text, unsigned n, const int *nam
 	else if (m->image.version > newest(w.set.driver)) {
 		code = unsupported_ptx;
 		wrong = "Unsupported .version " + std::to_string(m->image.version / 10) + "." + std::to_string(m->image.version % 10);
+	} else if (m->image.only && m->image.target != w.set.capability) {
+		code = invalid_ptx;
+		wrong = "target sm_" + std::to_string(m->image.target) + "a is for no other GPU";
 	} else if (m->image.target > w.set.capability) {
 		code = no_binary;
 		wrong = "target sm_" + std::to_string(m->image.target) + " is newer than the GPU";
@@ -141,7 +147,7 @@ API cuModuleGetFunction(function **to, module *m, const char *name) {
 
 API cuFuncSetAttribute(function *f, int attribute, int value) {
 	IN_CONTEXT("cuFuncSetAttribute")
-	if (attribute != 8 || value < 0 || value > most_shared) // dynamic shared memory
+	if (attribute != 8 || value < 0 || value > shared_limit(w.set.capability)) // dynamic shared memory
 		return invalid_value;
 	f->shared_limit = value;
 	return 0;
@@ -206,6 +212,16 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 			}
 		regions->insert(regions->end(), {low, bytes, p.writes});
 	}
+	auto maps = std::make_shared<std::vector<tensormap::memory>>();
+	for (int i = 0; i < f->entry->count; i++) {
+		const simt::parameter &p = f->entry->parameters[i];
+		tensormap::memory m;
+		if (p.bytes == tensormap::bytes && p.align == tensormap::align && tensormap::read(packed + places[i], m))
+			maps->push_back(m);
+	}
+	for (auto &m : *maps)
+		if (!tensormap::holds(m))
+			return refuse(f->name + ": a tensor map of memory that is gone", w.sticky = illegal_address);
 	unsigned order = w.set.lazy ? w.set.seed : 0;
 	auto run = w.run;
 	std::function<std::string()> compute = [=] {
@@ -225,6 +241,11 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		for (size_t i = 0; i < regions->size(); i += 3)
 			if (!find((*regions)[i], (*regions)[i + 1])) {
 				refuse(f->name + ": was kept with memory that is gone", w.sticky = illegal_address);
+				return;
+			}
+		for (auto &m : *maps)
+			if (!tensormap::holds(m)) {
+				refuse(f->name + ": was kept with a tensor map of memory that is gone", w.sticky = illegal_address);
 				return;
 			}
 		for (size_t i = 0; i < regions->size(); i += 3)

@@ -26,7 +26,7 @@ API cuMemAlloc_v2(uint64_t *address, size_t bytes) {
 	if (base == MAP_FAILED || mprotect(base + 4096, whole, PROT_READ | PROT_WRITE) != 0)
 		return out_of_memory;
 	memset(base + 4096, 0xff, whole);
-	allocation *a = new allocation{(uint64_t)(base + 4096), bytes, size, current, {}};
+	allocation *a = new allocation{(uint64_t)(base + 4096), bytes, size, current, {}, ++w.allocated};
 	w.allocations[a->address] = a;
 	dev.used += size;
 	dev.peak = dev.used > dev.peak ? dev.used : dev.peak;

@@ -30,7 +30,7 @@ std::string parse(const char *text, image &to) {
 		if (sscanf(line.c_str(), ".version %d.%d", &major, &minor) == 2)
 			to.version = major * 10 + minor;
 		else if (sscanf(line.c_str(), ".target sm_%d", &target) == 1)
-			to.target = target;
+			to.target = target, to.only = line.find('a', 11) == line.find_first_not_of("0123456789", 11) && line.find('a', 11) != std::string::npos;
 		else if (line.rfind(".visible .entry ", 0) == 0) {
 			size_t open = line.find('(');
 			std::string name = line.substr(16, open == std::string::npos ? open : open - 16);

@@ -70,6 +70,7 @@ struct allocation {
 	size_t bytes, taken; // asked for, and in whole pieces
 	int device;
 	order::history history;
+	uint64_t number; // of all allocations so far
 };
 
 // What kernels know of the module that they are of.
@@ -135,6 +136,7 @@ struct world {
 	std::condition_variable changed;
 	settings set;
 	bool initialised = false;
+	uint64_t allocated = 0;
 	device devices[8];
 	std::set<stream *> streams;
 	std::set<event *> events;

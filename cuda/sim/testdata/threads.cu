@@ -70,3 +70,9 @@ OM_KERNEL(om_test_hasty, int *out) {
 	part[threadIdx.x] = threadIdx.x + 1;
 	out[threadIdx.x] = part[(threadIdx.x + 1) % 64];
 }
+
+// Takes what describes a tensor, and leaves it alone.
+struct alignas(64) om_test_described {
+	unsigned long long words[16];
+};
+OM_KERNEL(om_test_map, int *out, const om_test_described map) { out[threadIdx.x] = (int)map.words[1]; }

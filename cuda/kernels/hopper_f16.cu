@@ -1,0 +1,8 @@
+#include "om.h"
+#include "tile.h"
+#include "tensor.h"
+#include "product.h"
+#include "hopper.h"
+
+// Products of float16 by wgmma.
+HOPPER_PRODUCTS(om_hopper_f16, of_f16)
