@@ -2,6 +2,7 @@ package generate
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,6 +95,8 @@ func (t *Text) grammar(r TextRequest) (*textGrammar, error) {
 		return nil, grammarError(field, err)
 	}
 	all.kept.Put(key, g)
+	// In the time of the prompt's pass: it ends by itself, and masks that are asked for before are right.
+	go g.engine.Prepare(context.Background())
 	return g, nil
 }
 

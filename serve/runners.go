@@ -178,6 +178,33 @@ func (r *Registry) openModel(f found, place, arch string) (_ *loader.Checkpoint,
 	return ckpt, model, done, err
 }
 
+// openDraft opens what guesses for a model that writes, nil where nothing does.
+func (r *Registry) openDraft(f found, of *models.Model) (_ *models.Model, done closers, err error) {
+	if f.settings.Draft == "" || r.opts.Speculate == generate.NoSpeculation {
+		return nil, nil, nil
+	}
+	defer func() {
+		if err != nil {
+			_ = done.close()
+			why := loadError(err)
+			done, err = nil, &Error{Status: why.Status, Msg: "draft: " + why.Msg, Err: err}
+		}
+	}()
+	place := filepath.Join(r.dir, filepath.FromSlash(f.settings.folder), f.settings.Draft)
+	ckpt, err := loader.OpenWith(r.ctx, place, loader.Options{Limits: r.opts.Limits})
+	if err != nil {
+		return nil, nil, err
+	}
+	done = closers{ckpt.Close}
+	var model *models.Model
+	if models.IsHead(ckpt) {
+		model, err = models.BuildHead(ckpt, of)
+	} else {
+		model, err = models.Build(ckpt, models.Options{})
+	}
+	return model, done, err
+}
+
 // openMember puts a model into the pool.
 func (r *Registry) openMember(
 	v *version, f found, name string, model *models.Model, ckpt *loader.Checkpoint, done closers,
@@ -200,6 +227,9 @@ func (r *Registry) openMember(
 	} else if v.given == nil {
 		m.pictures, m.unseen = r.folderPictures(f, model.Inputs())
 	}
+	if f.settings.Draft != "" {
+		return nil, errors.New("model.json: draft: nothing is to be guessed for a model that does not write")
+	}
 	opts := r.opts.Session
 	opts.Mode, opts.MaxJoin = f.settings.Mode, m.join
 	opts.Observe = runtime.TeeObserver(opts.Observe, m.observe)
@@ -209,9 +239,7 @@ func (r *Registry) openMember(
 	if err := m.tryPlan(r.ctx); err != nil {
 		return nil, errors.Join(err, m.member.Close())
 	}
-	for _, w := range model.Weights() {
-		m.allBytes += w.Bytes()
-	}
+	m.allBytes = weightBytes(model)
 	return m, nil
 }
 
@@ -245,13 +273,16 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 		}
 		return nil, refuse(501, "the model does not write: say \"kind\" in model.json")
 	}
-	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate,
+	draft, more, err := r.openDraft(f, model)
+	if done = append(done, more...); err != nil {
+		return nil, err
+	}
+	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Draft: draft, Sequences: f.settings.Sequences,
 		Context: cmp.Or(f.settings.Context, r.opts.Context), Grow: true}
-	opts.Session.Memory, opts.Session.Mode, opts.Sequences = share, f.settings.Mode, f.settings.Sequences
+	opts.Session.Memory, opts.Session.Mode, opts.Session.HostMemory = share, f.settings.Mode, 0
 	if _, places := model.Pictures(); places > 0 {
 		opts.Pictures = defaultPictures
 	}
-	opts.Session.HostMemory = 0
 	started, ended := r.told(f.name, &opts.Session)
 	done = append(done, ended)
 	if opts.KV = cmp.Or(generate.KVTypes[f.settings.KV], r.opts.KV); opts.KV == tensor.Invalid {
@@ -290,10 +321,16 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	if p, err := engine.Forecast(r.ctx); err == nil {
 		t.passSeconds = p.Forecast.Seconds
 	}
-	for _, w := range model.Weights() {
-		t.allBytes += w.Bytes()
-	}
+	t.allBytes = weightBytes(model)
 	return t, nil
+}
+
+// weightBytes is what a model's weights take in all.
+func weightBytes(model *models.Model) (n int64) {
+	for _, w := range model.Weights() {
+		n += w.Bytes()
+	}
+	return n
 }
 
 // defaultSequences is for how many sequences of a full context there is room if the share admits it.

@@ -35,6 +35,8 @@ type settings struct {
 	KV        string `json:"kv"`
 	// Adapters are folders of adapters beside model.json, by the names under which requests ask for them: MODEL:NAME.
 	Adapters map[string]string `json:"adapters"`
+	// Draft is a folder or a file beside model.json: a model, or a head, that guesses what this one writes, in its share of memory.
+	Draft string `json:"draft"`
 	// Preprocess says that an input takes pictures, and how they become numbers.
 	Preprocess *preparation `json:"preprocess"`
 	// OnDemand opens the model with the first request, and not at the start.
@@ -83,6 +85,14 @@ func readSettings(root *os.Root, name string) (settings, error) {
 		}
 		if err := checkAdapter(root, path.Join(s.folder, folder)); err != nil {
 			return bad("adapters: %q: %v", adapter, err)
+		}
+	}
+	if s.Draft != "" {
+		if !modelName.MatchString(s.Draft) {
+			return bad("draft: %q is no name of a folder or a file beside it", s.Draft)
+		}
+		if err := checkDraft(root, path.Join(s.folder, s.Draft)); err != nil {
+			return bad("draft: %v", err)
 		}
 	}
 	for _, a := range s.Aliases {
@@ -134,4 +144,22 @@ func checkAdapter(root *os.Root, folder string) error {
 		return fmt.Errorf("%s is no folder of an adapter: it has no adapter_config.json", path.Base(folder))
 	}
 	return nil
+}
+
+// checkDraft reports whether there is a file, or a folder without a link out of the directory.
+func checkDraft(root *os.Root, name string) error {
+	info, err := root.Stat(name)
+	if err != nil {
+		return outside(err)
+	}
+	if !info.IsDir() {
+		return nil
+	}
+	entries, err := readDir(root, name)
+	for _, e := range entries {
+		if _, err := root.Stat(path.Join(name, e.Name())); err != nil {
+			return outside(err)
+		}
+	}
+	return err
 }

@@ -18,11 +18,15 @@ type Engine struct {
 	count  uint32 // of frames, for their numbers
 	masks  int    // of states
 	work   int    // places looked at since a call began
-	visits int    // nodes of the tree looked at since a call began, for tests
-	locals map[int32]*local
+	visits int    // nodes of the tree looked at
+	costly map[int32]*local
+	cheap  map[int32]*local
 	start  *state
 	marks  []uint32 // by node: the round of closure in which it was seen without a frame
 	round  uint32
+
+	preparing sync.Mutex // is taken before mu
+	prepared  bool
 }
 
 // A frame is a rule that is to go on at back, and those around it. nil is the grammar's root. Equal frames are one.
@@ -137,11 +141,18 @@ func (e *Engine) bound(m *Matcher) {
 		return
 	}
 	e.forget()
-	fresh := &state{end: m.s.end, mask: m.s.mask}
-	for _, it := range m.s.items {
+	mask := m.s.mask
+	m.s = e.fresh(m.s)
+	m.s.mask = mask
+}
+
+// fresh returns a state of before forget as one of now.
+func (e *Engine) fresh(s *state) *state {
+	fresh := &state{end: s.end}
+	for _, it := range s.items {
 		fresh.items = append(fresh.items, item{it.node, e.again(it.frame)})
 	}
-	m.s = fresh
+	return fresh
 }
 
 // again returns a frame of before forget as one of now.
@@ -521,13 +532,17 @@ func (e *Engine) takesAll(s *state, n int32) (bool, error) {
 
 // local returns what tokens may do at a node of the grammar.
 func (e *Engine) local(n int32) (*local, error) {
-	if l := e.locals[n]; l != nil {
+	if l := e.costly[n]; l != nil {
+		return l, nil
+	}
+	if l := e.cheap[n]; l != nil {
 		return l, nil
 	}
 	s, err := e.closure([]item{{n, nil}})
 	if err != nil {
 		return nil, err
 	}
+	before := e.visits
 	l := &local{mask: e.v.mask()}
 	err = e.walk(s, 0, int32(len(e.v.bytes)), l.mask, func(n int32) {
 		if e.v.after[n] > n+1 {
@@ -537,9 +552,6 @@ func (e *Engine) local(n int32) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(e.locals) >= maxMasks || e.locals == nil {
-		e.locals = make(map[int32]*local)
-	}
-	e.locals[n] = l
+	e.keep(n, l, e.visits-before)
 	return l, nil
 }
