@@ -70,6 +70,9 @@ type Options struct {
 // A Meter notes how fast disks are read.
 type Meter = fetch.Meter
 
+// Metered is what was read of a disk, and how long that took.
+type Metered = fetch.Metered
+
 // A Kind says what an event is about.
 type Kind uint8
 

@@ -454,6 +454,13 @@ func (s *Session) Metrics() Metrics {
 	return s.metrics
 }
 
+// A DiskRead is how much was read of a disk, past the page cache, and for how long reads were under way there. Of reads that
+// the system queues only those count for which a pass waited.
+type DiskRead = pager.Metered
+
+// DisksRead returns what was read of each disk so far.
+func (s *Session) DisksRead() map[storage.Disk]DiskRead { return s.meter.Read() }
+
 // hold notes what the device holds.
 func (m *Metrics) hold(h pager.Held) {
 	m.HeldBytes = h.Total()

@@ -400,6 +400,7 @@ func (e *openEngine) metrics() (sum runtime.Metrics, peaks []int64) {
 }
 
 func (e *openEngine) close() error {
+	e.w.TellDisks(e.writer.Engine().Session())
 	err := cmp.Or(e.record.End(e.writer.Engine().Session()), e.writer.Engine().Close(), e.ckpt.Close())
 	if e.draft != nil {
 		err = cmp.Or(err, e.draft.Close())

@@ -258,6 +258,40 @@ func TestDisk(t *testing.T) {
 	}
 }
 
+// TestCorrect: a rate that a disk was read at takes the place of a calibrated one that is more than 15 % off, of that disk alone, and
+// nothing is written where it is not, or where nothing was calibrated.
+func TestCorrect(t *testing.T) {
+	path, host := filepath.Join(t.TempDir(), "c.json"), Host{"x", 1}
+	if before, changed, err := Correct(path, host, 7, 5); before != 0 || changed || err != nil {
+		t.Errorf("of nothing: %v, %v, %v", before, changed, err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file is there: %v", err)
+	}
+	rates := cost.Rates{FLOPs: 1, DiskBytes: 100, ReadSeconds: 2, Disks: map[storage.Disk]cost.Disk{7: {Bytes: 10, ReadSeconds: 1}, 9: {Bytes: 6}}}
+	if err := Save(path, host, rates); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		disk         storage.Disk
+		rate, before float64
+		changed      bool
+	}{
+		{7, 11.4, 10, false}, {7, 8.6, 10, false}, {7, 12, 10, true}, {7, 10, 12, true}, {8, 110, 100, false}, {8, 50, 100, true},
+		{7, math.Inf(1), 10, false}, {7, math.NaN(), 10, false}, {7, 0, 10, false},
+	} {
+		before, changed, err := Correct(path, host, c.disk, c.rate)
+		if before != c.before || changed != c.changed || err != nil {
+			t.Errorf("%+v: %v, %v, %v", c, before, changed, err)
+		}
+	}
+	kept, _, err := Load(path, host)
+	want := map[storage.Disk]cost.Disk{7: {Bytes: 10, ReadSeconds: 1}, 8: {Bytes: 50, ReadSeconds: 2}, 9: {Bytes: 6}}
+	if err != nil || !maps.Equal(kept.Disks, want) || kept.DiskBytes != 100 {
+		t.Errorf("%+v, %v", kept, err)
+	}
+}
+
 func TestStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "calibration.json")
 	here, other := Host{"A CPU / of sorts", 2}, Host{"A CPU / of sorts", 4}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -195,6 +196,28 @@ func Save(path string, h Host, rates cost.Rates) error {
 		return err
 	}
 	return replace.File(path, append(text, '\n'))
+}
+
+// correctable is how far a rate has to be from what was calibrated to take its place.
+const correctable = 0.15
+
+// Correct puts the rate at which a disk was read in the place of the calibrated one, where these differ by more than 15 %. It returns
+// the one from before, 0 where the host was not calibrated, and whether the file has changed: in one go, as [Save] changes it.
+func Correct(path string, h Host, disk storage.Disk, bytesPerSecond float64) (before float64, changed bool, err error) {
+	rates, ok, err := Load(path, h)
+	if err != nil || !ok {
+		return 0, false, err
+	}
+	known := rates.On(disk)
+	before = known.DiskBytes
+	if before <= 0 || math.Abs(bytesPerSecond/before-1) <= correctable || !(bytesPerSecond > 0) || math.IsInf(bytesPerSecond, 0) {
+		return before, false, nil
+	}
+	if rates.Disks == nil {
+		rates.Disks = make(map[storage.Disk]cost.Disk)
+	}
+	rates.Disks[disk] = cost.Disk{Bytes: bytesPerSecond, ReadSeconds: known.ReadSeconds}
+	return before, true, Save(path, h, rates)
 }
 
 // read returns what is in a file, nothing where there is none, or one of another version.

@@ -45,6 +45,23 @@ func (m *Meter) Rates() map[storage.Disk]float64 {
 	return out
 }
 
+// Read returns how many bytes were read of a disk, and for how long something was under way there.
+func (m *Meter) Read() map[storage.Disk]Metered {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[storage.Disk]Metered)
+	for disk, d := range m.disks {
+		out[disk] = Metered{d.bytes, d.busy}
+	}
+	return out
+}
+
+// Metered is what was read of a disk, and how long that took.
+type Metered struct {
+	Bytes int64
+	Busy  time.Duration
+}
+
 // of returns what is known of a disk, while the meter is locked.
 func (m *Meter) of(disk storage.Disk) *metered {
 	d := m.disks[disk]

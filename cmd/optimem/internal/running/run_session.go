@@ -57,6 +57,7 @@ func (m *openModel) Close() error {
 		m.In.Free()
 	}
 	if m.session != nil {
+		m.r.TellDisks(m.session)
 		err = m.session.Close()
 	}
 	return m.r.CloseTop(cmp.Or(err, m.Ckpt.Close(), m.r.CloseCode()))
