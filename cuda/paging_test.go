@@ -29,7 +29,7 @@ import (
 )
 
 // target is what plans know of the device.
-var target = plan.Target{Name: "cuda", AlignBytes: 256, Pins: true}
+var target = plan.Target{Name: "cuda", AlignBytes: 256, Pins: true, Unpacks: true}
 
 // memorySource is a file in memory.
 type memorySource struct{ data []byte }
@@ -189,9 +189,11 @@ func pagedPlans(t testing.TB, l *graph.Lowered) map[string]*plan.Plan {
 func stagedPlan(t testing.TB, l *graph.Lowered) *plan.Plan {
 	t.Helper()
 	o := search.Options{Mode: plan.Page, Slots: 2}
-	for _, group := range planned(t, l, o).Groups {
+	whole := planned(t, l, o)
+	for _, group := range whole.Groups {
 		o.HostBytes = max(o.HostBytes, plan.StagingSlots*plan.SpanBytes(group.Spans))
 	}
+	o.HostBytes += whole.DecodeBytes
 	p := planned(t, l, o)
 	if p.HostCopyBytes > 0 || p.StagingBytes == 0 {
 		t.Fatalf("%d bytes of copies, %d of staging", p.HostCopyBytes, p.StagingBytes)

@@ -30,6 +30,27 @@ func TestStatesPTX(t *testing.T) {
 	interpreted(t, "order=lazy:3 memory=64M", compareStates, "om_state_conv", "om_state_scan", "om_state_delta")
 }
 
+// TestRecordedStates compares ops with states with PyTorch's.
+func TestRecordedStates(t *testing.T) {
+	dev, _ := open(t, "order=lazy:3 memory=64M")
+	compareRecordedStates(t, dev)
+}
+
+// TestRecordedStatesPTX does so from the PTX.
+func TestRecordedStatesPTX(t *testing.T) {
+	interpreted(t, "order=lazy:3 memory=64M", compareRecordedStates, "om_state_conv", "om_state_scan", "om_state_delta")
+}
+
+func compareRecordedStates(t *testing.T, dev device.Device) {
+	devicetest.RunStates(t, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		l, err := cuda.Lower(g)
+		if err != nil {
+			return nil, err
+		}
+		return interpret(t.Context(), dev, l, inputs)
+	})
+}
+
 // A stateCase is an op with a state: channels and taps of a convolution, sizes of the others. own is set where each number of a
 // state has a rate of its own.
 type stateCase struct {

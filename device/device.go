@@ -158,6 +158,21 @@ type Packer interface {
 	Pack(ctx context.Context, op *graph.Op, p graph.Pack, src Argument, dst Region) error
 }
 
+// An Unpacker is a stream of a device that decodes blocks of packed files (storage.BlockSource) itself.
+type Unpacker interface {
+	// Unpack decodes blocks that lie in one region, as files have them, to another, in the order of the stream. The list is
+	// not kept. Blocks must be such as CheckBlock of their source accepts.
+	Unpack(ctx context.Context, dst, src Region, list []Unpacking) error
+}
+
+// An Unpacking is a block of which something is wanted: where it begins in its region, how many bytes it stands for, and
+// where of these the bytes from Low on and before High go.
+type Unpacking struct {
+	From             int64
+	Bytes, Low, High int64
+	To               int64
+}
+
 // A Preparer is a device that can ready itself for a graph's ops before they run, in the background: it loads their kernels while
 // weights are read.
 type Preparer interface {

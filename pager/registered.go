@@ -14,7 +14,7 @@ func (g *Pager) register(p *plan.Plan) {
 		return
 	}
 	for k := range p.Groups {
-		if !p.Groups[k].Paged() {
+		if !p.Groups[k].Paged() || p.Groups[k].LandBytes > 0 {
 			continue
 		}
 		for _, span := range p.Groups[k].Spans {
@@ -43,6 +43,9 @@ func (g *Pager) register(p *plan.Plan) {
 // inPlace returns the bytes of each part of a group where the device copies all of them by itself from memory of their
 // sources, else nil.
 func (g *Pager) inPlace(group *plan.Group) [][]byte {
+	if group.LandBytes > 0 { // what the memory has is not what the slot is to have
+		return nil
+	}
 	var all [][]byte
 	for _, part := range group.Parts {
 		bytes := g.partInPlace(group, part)

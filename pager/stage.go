@@ -117,6 +117,10 @@ func (g *Pager) newStaged(p *plan.Plan) (*fetch.Staged, error) {
 		}
 		from := fetch.StagedGroup{Group: group, Number: k, InPlace: g.inPlace(group)}
 		n := plan.SpanBytes(group.Spans)
+		if group.LandBytes > 0 {
+			from.Blocks = group.Unpackings(p.Lowered.Graph)
+			from.Landing = device.Region{Memory: g.ring, Offset: p.RingBytes - p.LandBytes, Bytes: p.LandBytes}
+		}
 		switch {
 		case from.InPlace != nil:
 		case group.Copied:

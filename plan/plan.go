@@ -70,6 +70,9 @@ type Target struct {
 	// Direct is set where files are read straight into the device's memory: on the CPU. Elsewhere bytes go through host
 	// memory, which holds a copy of as many weights as it may.
 	Direct bool
+	// Unpacks is set where the device decodes blocks of packed files itself (device.Unpacker), so that they go through host
+	// memory as files have them.
+	Unpacks bool
 	// Pins is set where the device copies by itself from and to memory of the host that is page-locked, and only then
 	// while the host goes on: inputs and outputs pass through such memory.
 	Pins bool
@@ -139,6 +142,8 @@ type Plan struct {
 	// The device's other arenas: RingBytes for paged groups, ActivationBytes for inputs and results, WorkBytes for the
 	// scratch memory of an op.
 	ConstBytes, RingBytes, ActivationBytes, WorkBytes int64
+	// LandBytes is the end of the ring that is no slot: blocks of packed files that the device decodes lie there on their way.
+	LandBytes int64
 	// StagingBytes is the host memory through which weights pass to a device that is not Direct, and HostCopyBytes that
 	// in which weights stay so that the disk is read once.
 	StagingBytes, HostCopyBytes int64
@@ -197,6 +202,9 @@ type Group struct {
 	// Decoded is set where the bytes that Spans read come from blocks of packed files that stay ([Fixed.Stored]), and not
 	// from the disk.
 	Decoded bool
+	// LandBytes is the device memory through which blocks of packed files go that the device decodes into the slot: Spans are
+	// then reads of these files, not of what is packed there. 0 is that the host decodes, or that nothing is packed.
+	LandBytes int64
 	// Where EndRow is not 0, the group is a part of an op that is computed by rows of its weight: [FirstRow, EndRow).
 	FirstRow, EndRow int
 	// Inputs are copied in before the ops run, Outputs (indices of the graph's) copied out after.

@@ -111,6 +111,9 @@ func (p *Plan) String() string {
 		set := &p.Fixed.Slots[e.Set]
 		fmt.Fprintf(&b, "experts of %s: %d, through %d slots of %d at %d\n", orRoot(e.Path), len(e.Each), set.Slots, set.SlotBytes, set.Offset)
 	}
+	if p.LandBytes > 0 {
+		fmt.Fprintf(&b, "decoded by the device, through %d of the ring\n", p.LandBytes)
+	}
 	if p.DecodeBytes > 0 {
 		fmt.Fprintf(&b, "decoding packed files %d, of which a pass reads %d\n", p.DecodeBytes, p.FileBytes())
 	}

@@ -10,6 +10,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"iter"
 )
 
 // A Source answers positional reads. ReadAt fills p from offset off or fails: it never returns fewer bytes without an
@@ -123,6 +124,25 @@ type KeepingSource interface {
 	// Kept returns a source of the same bytes that decodes those blocks out of p, which ReadStored filled and nobody
 	// changes as long as the source is in use, and reads nothing of the file. It has none of the other bytes.
 	Kept(p []byte, off, n int64) PackedSource
+}
+
+// A BlockSource is a PackedSource whose blocks a device may be given as the file has them, to decode them itself.
+type BlockSource interface {
+	PackedSource
+	// File is what the blocks are read from.
+	File() Source
+	// Blocks goes through the blocks that have something of n bytes from an offset on, in the order of these.
+	Blocks(off, n int64) iter.Seq[Block]
+	// CheckBlock returns an error unless a block is the file's, and decodes. What it accepts a device may decode without
+	// looking at it.
+	CheckBlock(b Block, stored []byte) error
+}
+
+// A Block stands for Bytes of a source from Offset on, and has Stored bytes of the file from At on.
+type Block struct {
+	Number        int
+	Offset, Bytes int64
+	At, Stored    int64
 }
 
 // Packed returns the packed source that a source is, or reads from; false where there is none.

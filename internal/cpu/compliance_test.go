@@ -26,3 +26,12 @@ func TestEncodedCompliance(t *testing.T) {
 		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
 	})
 }
+
+// TestStateCompliance runs the ops that walk sequences with a state.
+func TestStateCompliance(t *testing.T) {
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	devicetest.RunStates(t, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
+	})
+}

@@ -19,7 +19,7 @@ import (
 )
 
 // cudaTarget is what a plan knows of a GPU.
-var cudaTarget = plan.Target{Name: "cuda", AlignBytes: 256, Pins: true}
+var cudaTarget = plan.Target{Name: "cuda", AlignBytes: 256, Pins: true, Unpacks: true}
 
 // cudaRates are guesses for a GPU of the last years on a bus of the one before: nothing here has been measured.
 var cudaRates = cost.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, CopyBytes: 12e9, CopySeconds: 10e-6}

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"iter"
 	goruntime "runtime"
 	"slices"
 	"time"
@@ -55,6 +56,10 @@ type StagedGroup struct {
 	Held *bool
 	// Take returns what Copy is to be, where that is nil: it is asked when the group is first brought.
 	Take func() ([]byte, error)
+	// Blocks are those of packed files that the device decodes, nil where host memory has what the slot is to have. They go
+	// through Landing.
+	Blocks  iter.Seq[plan.Unpacking]
+	Landing device.Region
 	// Slots are the staging slots that the bytes of the others pass through. All groups have the same two.
 	Slots [plan.StagingSlots][]byte
 }
@@ -78,6 +83,8 @@ type stagedVisit struct {
 	copies []slotCopy
 	// disks are those that it is read from.
 	disks []storage.Disk
+	// checked says that the blocks of a copy that stays in host memory are as they should be.
+	checked bool
 }
 
 // A slotCopy is a copy to the ring: of bytes where sources lie in memory, else of those at an offset in host memory.
@@ -140,7 +147,9 @@ func NewStaged(
 	}
 	for _, group := range groups {
 		v := &stagedVisit{visit: newVisit(group.Number, group.Group), StagedGroup: group}
-		v.copies = copiesOf(&group, o.AlignBytes)
+		if v.Blocks == nil {
+			v.copies = copiesOf(&group, o.AlignBytes)
+		}
 		switch {
 		case v.InPlace != nil:
 		case v.Group.Copied && v.Copy == nil: // it takes the memory later
@@ -355,6 +364,10 @@ func (s *Staged) copy() {
 		case <-s.ctx.Done():
 			return
 		}
+		if err := s.check(v); err != nil {
+			s.fail(v.failed(err))
+			return
+		}
 		for need := v.need(n, len(s.order)); done < need; done++ {
 			select {
 			case last = <-s.computed:
@@ -403,6 +416,9 @@ func (s *Staged) copy() {
 
 // bring copies the parts of a group to its slot.
 func (s *Staged) bring(v fed) error {
+	if v.Blocks != nil {
+		return s.unpack(v)
+	}
 	for i := range v.copies {
 		c := &v.copies[i]
 		from := c.from

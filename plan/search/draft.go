@@ -21,6 +21,8 @@ type draft struct {
 	always []plan.Part
 	// alwaysBytes is what they and the constants take.
 	alwaysBytes int64
+	// landBytes is what blocks of packed files that the device decodes go through.
+	landBytes int64
 	// tied are the weights that several groups read.
 	tied []plan.Tied
 	// base is a plan with nothing decided about weights: its activations and scratch memory do not depend on that.
@@ -249,6 +251,7 @@ func (d *draft) stay(parts []plan.Part) {
 			d.lay(group)
 		}
 	}
+	d.landBytes = landBytes(d.groups)
 }
 
 // with returns the draft with further parts that always stay.
@@ -264,7 +267,7 @@ func (d *draft) with(parts []plan.Part) *draft {
 // lay lays out a group in its slot.
 func (d *draft) lay(group *plan.Group) {
 	g, r := d.l.Graph, d.o.Rates
-	group.SlotBytes, group.LoadSeconds, group.DiskSeconds, group.Spans = 0, 0, nil, nil
+	group.SlotBytes, group.LoadSeconds, group.DiskSeconds, group.Spans, group.LandBytes = 0, 0, nil, nil, 0
 	if len(group.Parts) == 0 {
 		return
 	}
@@ -276,6 +279,9 @@ func (d *draft) lay(group *plan.Group) {
 		// What is read between parts takes room in the slot, so a small group has small gaps.
 		group.Spans, group.SlotBytes = spans(g, group.Parts, min(maxGapBytes, wanted/8))
 		group.LoadSeconds, group.DiskSeconds = reading(r, d.o.disks, group.Spans)
+		return
+	}
+	if d.o.Target.Unpacks && d.layPacked(group) {
 		return
 	}
 	group.Spans, group.SlotBytes = staged(g, group.Parts, d.o.Target.AlignBytes)
@@ -328,6 +334,9 @@ func (d *draft) planStored(keep, store []bool, use layout) *plan.Plan {
 			p.MovedBytes += group.SlotBytes
 			visits = visits[1:]
 		}
+	}
+	if p.LandBytes = landBytes(p.Groups); p.LandBytes > 0 {
+		p.RingBytes = plan.AlignUp(p.RingBytes, p.Target.AlignBytes) + p.LandBytes
 	}
 	p.Tied = slices.Clone(d.tied)
 	for k := range p.Tied {

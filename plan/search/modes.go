@@ -23,9 +23,11 @@ func (d *draft) room() int64 {
 // restBytes is what a plan takes beside the ring and the weights that may stay.
 func (d *draft) restBytes() int64 { return d.base.ActivationBytes + d.base.WorkBytes + d.heldBytes() }
 
-// heldBytes is what does not depend on how a pass is cut: caches, constants, the weights that always stay, and slots of
-// experts.
-func (d *draft) heldBytes() int64 { return d.base.CacheBytes + d.alwaysBytes + d.o.lending.slotBytes() }
+// heldBytes is what does not depend on how a pass is cut: caches, constants, the weights that always stay, what blocks of
+// packed files go through, and slots of experts.
+func (d *draft) heldBytes() int64 {
+	return d.base.CacheBytes + d.alwaysBytes + d.landBytes + d.o.lending.slotBytes()
+}
 
 // keepAll returns plans that keep everything: first the plain one, then those that take less for activations, since
 // micro-batches go through one after the other, or activations wait in host memory. The second result is what the one

@@ -46,7 +46,7 @@ func Plan(l *graph.Lowered, o Options) (*plan.Plan, error) {
 	if given > 0 {
 		*budget = max(*budget-sources, 1)
 	}
-	p, err := find(l, o)
+	p, err := findUnpacked(l, o)
 	var full *plan.CapacityError
 	if errors.As(err, &full) && full.Host != o.Target.Direct {
 		more := *full

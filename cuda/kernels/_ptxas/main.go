@@ -76,9 +76,16 @@ func run(rewrite, table, times bool, cubins, only string) error {
 		}
 		capabilities = []int{c}
 	}
+	all, writes := len(capabilities), rewrite || times
+	if writes && only != "" {
+		return errPart
+	}
 	programs, err := findAll()
 	if err != nil {
 		return err
+	}
+	if writes && len(programs) < all {
+		return errPart
 	}
 	found, took, err := assembleAll(programs, cubins)
 	if err != nil {
@@ -106,6 +113,9 @@ func run(rewrite, table, times bool, cubins, only string) error {
 	}
 	return compare(places, found)
 }
+
+// errPart refuses to write a list that would forget some capabilities.
+var errPart = errors.New("what is written has all capabilities: set OPTIMEM_PTXAS_OLD, and leave -only away")
 
 // findAll returns the ptxas for each capability, and leaves those out that there is none for.
 func findAll() (map[int]string, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,5 +54,14 @@ func TestCompare(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v %+v: %v, want %q", c.a, c.b, err, c.want)
 		}
+	}
+}
+
+// TestPartIsNotWritten: a list that would forget a capability is not written.
+func TestPartIsNotWritten(t *testing.T) {
+	before := capabilities
+	defer func() { capabilities = before }()
+	if err := run(true, false, false, "", "90"); !errors.Is(err, errPart) {
+		t.Errorf("a list of one capability is written over that of all: %v", err)
 	}
 }

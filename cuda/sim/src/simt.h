@@ -187,6 +187,7 @@ template <class T> static inline T __shfl_xor_sync(unsigned mask, T x, int with,
 	return simt::shuffle(mask, x, (int)simt::self()->lane ^ with, width);
 }
 static inline unsigned __ballot_sync(unsigned mask, int is) { return simt::ballot(mask, is); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __any_sync(unsigned mask, int is) { return simt::ballot(mask, is) != 0; }
 static inline int __all_sync(unsigned mask, int is) { return simt::every(mask, is); }
 
