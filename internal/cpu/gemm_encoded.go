@@ -103,6 +103,8 @@ type turning struct {
 	nth   int
 	// kept says that turn is that of codes at the same places of other blocks.
 	kept bool
+	// ahead is the Ahead of turn.
+	ahead uintptr
 	// d has scales of blocks, then minima; groups those of groups within a block.
 	d      [2 * 8 * simd.TurnedLines]float32
 	groups [2 * simd.TurnedLines * simd.TurnedLines]float32
@@ -122,6 +124,7 @@ func (x *turning) run(t simd.Turn) {
 	if t.Stride == 0 {
 		t.Stride = x.stride
 	}
+	t.Ahead = x.ahead
 	x.turn = t
 	if x.words != nil {
 		x.set.Words(&x.turn, x.nth, x.words, x.codes[:])
@@ -135,7 +138,7 @@ func (x *turning) run(t simd.Turn) {
 // again is run for codes at the places of those before, from src on, and reports whether there were any.
 func (x *turning) again(src []byte) bool {
 	if x.kept {
-		x.turn.Src = src
+		x.turn.Src, x.turn.Ahead = src, x.ahead
 		x.set.Words(&x.turn, x.nth, x.words, nil)
 	}
 	return x.kept
@@ -251,11 +254,14 @@ func (x *turning) q6k() {
 		Steps: 1, Pieces: 1, Src: x.src[192:], Stride: x.stride, Scales: x.d[minima:], Dst: x.groups[:], Ldd: simd.TurnedLines,
 	}
 	x.set.Turn(&scales)
-	if x.words != nil && x.set.WordsQ6K(x.src, x.stride, x.nth, x.words) {
+	if x.words != nil {
 		if !x.kept {
-			x.turn, x.kept = simd.Turn{Steps: 16, Pieces: 1, Scales: x.groups[:]}, true
+			x.turn = simd.Turn{Steps: 16, Pieces: 1, Stride: x.stride, Scales: x.groups[:]}
 		}
-		return
+		x.turn.Src, x.turn.Ahead = x.src, x.ahead
+		if x.kept = x.set.WordsQ6K(&x.turn, x.nth, x.words); x.kept {
+			return
+		}
 	}
 	x.set.ExpandQ6K(simd.TurnedLines, x.src, x.stride, x.codes[:])
 	x.run(simd.Turn{Steps: 16, Pieces: 1, Src: x.codes[:], Stride: simd.Expanded, Scales: x.groups[:]})

@@ -53,23 +53,25 @@ func (p *gemmPart[T]) fewCodes() {
 		x.set, x.stride, x.words, x.turningRoom, x.nth, x.blocks = p.set, m.line, room.words[:], &room.turningRoom, i, 0
 		room.turns[i], lines[i] = &x.turn, m.data[m.lineAt(p.j0+i*simd.TurnedLines):]
 	}
-	// Where the blocks are that the next columns begin with, which lie one behind the other and are fetched so.
-	next, each := m.lineAt(p.j1), m.line*p.columns
-	before, jump := each/p.k, each/(p.k/4)
+	// The blocks that the next columns begin with are fetched as they lie, one behind the other, as far as blocks are done.
+	next, each := m.lineAt(p.j1), m.line*p.columns/p.k
+	if next+each*p.k > len(m.data) {
+		next = m.lineAt(p.j0) // there are none
+	}
 	for k0 := p.k0; k0 < p.k1; k0 += blockK {
 		k1 := min(k0+blockK, p.k1)
 		from, blocks := blocksAt(m.encoding, k0), (k1-k0)/int(m.encoding.Elements)
+		first := uintptr(unsafe.Pointer(&m.data[next+each*k0]))
+		ahead := first
 		for i := range used {
 			x := &room.turning[i]
-			x.src, x.kept, x.blocks = lines[i][from:], x.kept && x.blocks == blocks, blocks
+			x.src, x.kept, x.blocks, x.ahead = lines[i][from:], x.kept && x.blocks == blocks, blocks, ahead
 			turn(x)
+			ahead = x.turn.Ahead
 		}
+		jump := max(0, each*(k1-k0)-int(ahead-first)) / ((k1 - k0) / 4)
 		left, lda := p.leftTile(p.i0, k0)
 		mode, bias := p.firstBias(k0)
-		var ahead uintptr
-		if at := next + before*k0; at < len(m.data) {
-			ahead = uintptr(unsafe.Pointer(&m.data[at]))
-		}
 		p.set.Codes(p.m, room.turns[:used], room.words[:], singles(left), lda, singles(p.c), p.ldc, mode, bias, ahead, jump)
 	}
 }

@@ -26,6 +26,8 @@ type Turn struct {
 	Round Element
 	Dst   []float32
 	Ldd   int
+	// Ahead is memory that is read later: [Set.Words] fetches some of it into the second cache, and moves Ahead on.
+	Ahead uintptr
 }
 
 // TableOf returns a table of the numbers that sixteen codes stand for.
@@ -55,7 +57,7 @@ type encodedSet struct {
 	// headsK reads lines themselves, where it is not nil, scalesK their words.
 	headsK               func(src *byte, stride int, scales, minima *float32)
 	scalesK              func(words *byte, scales, minima *float32)
-	wordsQ6K             func(src *byte, stride int, dst *byte, ldd int)
+	wordsQ6K             func(src *byte, stride int, dst *byte, ldd int, ahead uintptr)
 	expandQ5K, expandQ6K func(lines int, src *byte, stride int, dst *byte)
 	expandQ50            func(lines, blocks int, src *byte, stride, size, zero int, dst *byte)
 }

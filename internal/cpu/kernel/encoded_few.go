@@ -6,7 +6,9 @@ import (
 
 // A wordSet is the kernels of a set that multiply few rows by codes as words.
 type wordSet struct {
-	words         func(steps, pieces int, src *byte, stride, gap int, dst *byte, ldd int)
+	words func(steps, pieces int, src *byte, stride, gap int, dst *byte, ldd int)
+	// wordsAhead, where it is not nil, is words that fetch fetchedEach bytes for each piece of the lines.
+	wordsAhead    func(steps, pieces int, src *byte, stride, gap int, dst *byte, ldd int, ahead uintptr)
 	expandNibbles func(lines, steps, pieces int, src *byte, stride, gap int, table, dst *byte)
 	// bytes is for codes that are bytes; the others for half bytes: with minima, and with numbers that are rounded.
 	bytes, nibbles, nibblesF16, nibblesBF16 []codesFunc
@@ -65,18 +67,27 @@ func (s *Set) Words(t *Turn, nth int, dst, room []byte) {
 	ldd := 4 * TurnedLines * s.CodesTurns()
 	dst = dst[4*TurnedLines*nth:]
 	_ = dst[(t.Steps*t.Pieces*4-1)*ldd+4*TurnedLines-1]
+	if w.wordsAhead != nil {
+		w.wordsAhead(t.Steps, t.Pieces, &t.Src[0], t.Stride, t.Gap, &dst[0], ldd, t.Ahead)
+		t.Ahead += uintptr(fetchedEach * t.Steps * t.Pieces)
+		return
+	}
 	w.words(t.Steps, t.Pieces, &t.Src[0], t.Stride, t.Gap, &dst[0], ldd)
 }
 
-// WordsQ6K is [Set.Words] for the codes of a block of Q6_K of each of TurnedLines lines, and reports whether the set has that.
-func (s *Set) WordsQ6K(src []byte, stride, nth int, dst []byte) bool {
+// fetchedEach is how many bytes are fetched for each 16 bytes of lines.
+const fetchedEach = 128
+
+// WordsQ6K is [Set.Words] where Src are blocks of Q6_K as they are, one of each line, and reports whether the set has that.
+func (s *Set) WordsQ6K(t *Turn, nth int, dst []byte) bool {
 	if s.encoded.wordsQ6K == nil {
 		return false
 	}
 	ldd := 4 * TurnedLines * s.CodesTurns()
 	dst = dst[4*TurnedLines*nth:]
-	_, _ = src[(TurnedLines-1)*stride+191], dst[63*ldd+4*TurnedLines-1]
-	s.encoded.wordsQ6K(&src[0], stride, &dst[0], ldd)
+	_, _ = t.Src[(TurnedLines-1)*t.Stride+191], dst[63*ldd+4*TurnedLines-1]
+	s.encoded.wordsQ6K(&t.Src[0], t.Stride, &dst[0], ldd, t.Ahead)
+	t.Ahead += 12 * fetchedEach
 	return true
 }
 

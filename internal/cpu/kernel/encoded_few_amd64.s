@@ -4,43 +4,47 @@
 
 #include "textflag.h"
 
-// func turnWords512(steps int, pieces int, src *byte, stride int, gap int, dst *byte, ldd int)
-// Requires: AVX, AVX512F
-TEXT ·turnWords512(SB), NOSPLIT, $0-56
+// func turnWords512(steps int, pieces int, src *byte, stride int, gap int, dst *byte, ldd int, ahead uintptr)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·turnWords512(SB), NOSPLIT, $0-64
 	MOVQ steps+0(FP), AX
 	MOVQ src+16(FP), CX
 	MOVQ stride+24(FP), DX
 	MOVQ dst+40(FP), BX
 	MOVQ ldd+48(FP), SI
-	LEAQ (DX)(DX*2), DI
-	LEAQ (SI)(SI*2), R8
+	MOVQ ahead+56(FP), DI
+	LEAQ (DX)(DX*2), R8
+	LEAQ (SI)(SI*2), R9
 
 turnWords512_step:
 	SUBQ $0x01, AX
 	JL   turnWords512_done
-	MOVQ pieces+8(FP), R10
+	MOVQ pieces+8(FP), R11
 
 turnWords512_piece:
-	MOVQ         CX, R9
-	VMOVDQU      (R9), X0
-	VMOVDQU      (R9)(DX*1), X1
-	VMOVDQU      (R9)(DX*2), X2
-	VMOVDQU      (R9)(DI*1), X3
-	LEAQ         (R9)(DX*4), R9
-	VINSERTI32X4 $0x01, (R9), Z0, Z0
-	VINSERTI32X4 $0x01, (R9)(DX*1), Z1, Z1
-	VINSERTI32X4 $0x01, (R9)(DX*2), Z2, Z2
-	VINSERTI32X4 $0x01, (R9)(DI*1), Z3, Z3
-	LEAQ         (R9)(DX*4), R9
-	VINSERTI32X4 $0x02, (R9), Z0, Z0
-	VINSERTI32X4 $0x02, (R9)(DX*1), Z1, Z1
-	VINSERTI32X4 $0x02, (R9)(DX*2), Z2, Z2
-	VINSERTI32X4 $0x02, (R9)(DI*1), Z3, Z3
-	LEAQ         (R9)(DX*4), R9
-	VINSERTI32X4 $0x03, (R9), Z0, Z0
-	VINSERTI32X4 $0x03, (R9)(DX*1), Z1, Z1
-	VINSERTI32X4 $0x03, (R9)(DX*2), Z2, Z2
-	VINSERTI32X4 $0x03, (R9)(DI*1), Z3, Z3
+	PREFETCHT1   (DI)
+	PREFETCHT1   64(DI)
+	ADDQ         $0x00000080, DI
+	MOVQ         CX, R10
+	VMOVDQU      (R10), X0
+	VMOVDQU      (R10)(DX*1), X1
+	VMOVDQU      (R10)(DX*2), X2
+	VMOVDQU      (R10)(R8*1), X3
+	LEAQ         (R10)(DX*4), R10
+	VINSERTI32X4 $0x01, (R10), Z0, Z0
+	VINSERTI32X4 $0x01, (R10)(DX*1), Z1, Z1
+	VINSERTI32X4 $0x01, (R10)(DX*2), Z2, Z2
+	VINSERTI32X4 $0x01, (R10)(R8*1), Z3, Z3
+	LEAQ         (R10)(DX*4), R10
+	VINSERTI32X4 $0x02, (R10), Z0, Z0
+	VINSERTI32X4 $0x02, (R10)(DX*1), Z1, Z1
+	VINSERTI32X4 $0x02, (R10)(DX*2), Z2, Z2
+	VINSERTI32X4 $0x02, (R10)(R8*1), Z3, Z3
+	LEAQ         (R10)(DX*4), R10
+	VINSERTI32X4 $0x03, (R10), Z0, Z0
+	VINSERTI32X4 $0x03, (R10)(DX*1), Z1, Z1
+	VINSERTI32X4 $0x03, (R10)(DX*2), Z2, Z2
+	VINSERTI32X4 $0x03, (R10)(R8*1), Z3, Z3
 	VPUNPCKLDQ   Z1, Z0, Z8
 	VPUNPCKHDQ   Z1, Z0, Z9
 	VPUNPCKLDQ   Z3, Z2, Z10
@@ -52,13 +56,13 @@ turnWords512_piece:
 	VMOVUPS      Z0, (BX)
 	VMOVUPS      Z1, (BX)(SI*1)
 	VMOVUPS      Z2, (BX)(SI*2)
-	VMOVUPS      Z3, (BX)(R8*1)
+	VMOVUPS      Z3, (BX)(R9*1)
 	LEAQ         (BX)(SI*4), BX
 	ADDQ         $0x10, CX
-	SUBQ         $0x01, R10
+	SUBQ         $0x01, R11
 	JG           turnWords512_piece
-	MOVQ         gap+32(FP), R9
-	ADDQ         R9, CX
+	MOVQ         gap+32(FP), R10
+	ADDQ         R10, CX
 	JMP          turnWords512_step
 
 turnWords512_done:

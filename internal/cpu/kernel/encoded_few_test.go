@@ -98,7 +98,7 @@ func TestWordsQ6K(t *testing.T) {
 		s.ExpandQ6K(TurnedLines, blocks, stride, codes)
 		got, want := guardedBytes(t, WordBytes), make([]byte, WordBytes)
 		for nth := range s.CodesTurns() {
-			if !s.WordsQ6K(src, stride, nth, got) {
+			if !s.WordsQ6K(&Turn{Src: src, Stride: stride}, nth, got) {
 				t.Fatalf("%s: no words", s.Name)
 			}
 			s.Words(&Turn{Steps: 16, Pieces: 1, Src: codes, Stride: Expanded}, nth, want, nil)

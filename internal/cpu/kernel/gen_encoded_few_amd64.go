@@ -7,7 +7,7 @@ package kernel
 // turnWords512 writes words of 16 lines side by side; see Words.
 //
 //go:noescape
-func turnWords512(steps int, pieces int, src *byte, stride int, gap int, dst *byte, ldd int)
+func turnWords512(steps int, pieces int, src *byte, stride int, gap int, dst *byte, ldd int, ahead uintptr)
 
 // codes512minx1 computes 1 rows of 32 columns; see Codes.
 //

@@ -7,7 +7,7 @@ package kernel
 // turnWordsQ6K512 writes the codes of a block of Q6_K of 16 lines as words; see Words.
 //
 //go:noescape
-func turnWordsQ6K512(src *byte, stride int, dst *byte, ldd int)
+func turnWordsQ6K512(src *byte, stride int, dst *byte, ldd int, ahead uintptr)
 
 // turnHeadsK512 writes scales and minima of groups; see ScalesK.
 //

@@ -2,7 +2,11 @@
 
 package kernel
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // All returns the sets that the processor can run, the fastest first.
 func All() []*Set {
@@ -73,7 +77,10 @@ var avx512 = &Set{
 		expandQ5K: expandQ5K, expandQ6K: expandQ6K, expandQ50: expandQ50,
 	},
 	word: wordSet{
-		words: turnWords512, expandNibbles: expandNibbles,
+		words: func(steps, pieces int, src *byte, stride, gap int, dst *byte, ldd int) {
+			turnWords512(steps, pieces, src, stride, gap, dst, ldd, uintptr(unsafe.Pointer(src)))
+		},
+		wordsAhead: turnWords512, expandNibbles: expandNibbles,
 		bytes:       []codesFunc{codes512minx1, codes512minx2, codes512minx3, codes512minx4},
 		nibbles:     []codesFunc{codes512nminx1, codes512nminx2, codes512nminx3, codes512nminx4},
 		nibblesF16:  []codesFunc{codes512nf16x1, codes512nf16x2, codes512nf16x3, codes512nf16x4},

@@ -27,7 +27,11 @@ func encodedFewFamily() {
 // turnWords writes the copy of words of four bytes of 16 lines side by side.
 func (s set) turnWords() {
 	name := "turnWords" + s.name
-	TEXT(name, NOSPLIT, "func(steps, pieces int, src *byte, stride, gap int, dst *byte, ldd int)")
+	params, fetches := "steps, pieces int, src *byte, stride, gap int, dst *byte, ldd int", s.lanes == 16
+	if fetches {
+		params += ", ahead uintptr"
+	}
+	TEXT(name, NOSPLIT, "func("+params+")")
 	Doc(fmt.Sprintf("%s writes words of %d lines side by side; see Words.", name, turnedLines))
 	Pragma("noescape")
 	steps := Load(Param("steps"), GP64())
@@ -35,6 +39,10 @@ func (s set) turnWords() {
 	stride := Load(Param("stride"), GP64())
 	dst := Load(Param("dst"), GP64())
 	ldd := Load(Param("ldd"), GP64())
+	var ahead reg.Register
+	if fetches {
+		ahead = Load(Param("ahead"), GP64())
+	}
 	three, threeWords, at, piece := GP64(), GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, three)
 	LEAQ(Mem{Base: ldd, Index: ldd, Scale: 2}, threeWords)
@@ -43,6 +51,10 @@ func (s set) turnWords() {
 	JL(LabelRef(name + "_done"))
 	Load(Param("pieces"), piece)
 	Label(name + "_piece")
+	if fetches {
+		fetch(ahead, 0)
+		ADDQ(U32(fetchedEach), ahead)
+	}
 	MOVQ(src, at)
 	// Register j has lines j, 4+j, …, so that its lanes of 128 bits are those of rows once it is turned.
 	half := s.lanes / 4
@@ -89,6 +101,16 @@ func (s set) turnWords() {
 	JMP(LabelRef(name + "_step"))
 	Label(name + "_done")
 	s.end()
+}
+
+// fetchedEach is how many bytes are fetched into the second cache for each 16 bytes of 16 lines.
+const fetchedEach = 128
+
+// fetch fetches as many from some bytes ahead on.
+func fetch(ahead reg.Register, from int) {
+	for at := 0; at < fetchedEach; at += 64 {
+		PREFETCHT1(Mem{Base: ahead, Disp: from + at})
+	}
 }
 
 // codes writes the kernel of few rows by two vectors of columns of codes, as words: those of a row of words lie side by

@@ -49,14 +49,15 @@ func (s set) from(first int) func(n int) reg.VecPhysical {
 // wordsQ6K writes the codes of one block of Q6_K of 16 lines as words.
 func (s set) wordsQ6K() {
 	const name = "turnWordsQ6K512"
-	TEXT(name, NOSPLIT, "func(src *byte, stride int, dst *byte, ldd int)")
+	TEXT(name, NOSPLIT, "func(src *byte, stride int, dst *byte, ldd int, ahead uintptr)")
 	Doc(name + " writes the codes of a block of Q6_K of 16 lines as words; see Words.")
 	Pragma("noescape")
 	src := Load(Param("src"), GP64())
 	stride := Load(Param("stride"), GP64())
 	dst := Load(Param("dst"), GP64())
 	ldd := Load(Param("ldd"), GP64())
-	three, threeWords, to0, eight := GP64(), GP64(), GP64(), GP64()
+	ahead := Load(Param("ahead"), GP64())
+	three, threeWords, row, eight := GP64(), GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: ldd, Index: ldd, Scale: 2}, threeWords)
 	MOVQ(ldd, eight)
 	SHLQ(Imm(3), eight)
@@ -70,14 +71,15 @@ func (s set) wordsQ6K() {
 	a, b, high := s.from(8), s.from(12), s.from(16)
 	for part := range 2 {
 		for piece := range 2 {
-			s.turned(src, stride, three, 64*part+16*piece, a, s.from(0))
-			s.turned(src, stride, three, 64*part+32+16*piece, b, s.from(0))
-			s.turned(src, stride, three, 128+32*part+16*piece, high, s.from(0))
+			for i, v := range []func(int) reg.VecPhysical{a, b, high} {
+				fetch(ahead, fetchedEach*(6*part+3*piece+i))
+				s.turned(src, stride, three, []int{64 * part, 64*part + 32, 128 + 32*part}[i]+16*piece, v, s.from(0))
+			}
 			for run := range 4 {
 				if run == 0 {
-					LEAQ(Mem{Base: dst}, to0)
+					LEAQ(Mem{Base: dst}, row)
 				} else {
-					ADDQ(eight, to0)
+					ADDQ(eight, row)
 				}
 				for n := range 4 {
 					low := []func(int) reg.VecPhysical{a, b}[run%2](n)
@@ -96,13 +98,13 @@ func (s set) wordsQ6K() {
 					}
 					VPANDD(six, to, to)
 					VPSUBB(zero, to, to)
-					VMOVDQU32(to, far(to0, ldd, threeWords, n))
+					VMOVDQU32(to, far(row, ldd, threeWords, n))
 				}
 			}
 			if piece == 0 {
 				LEAQ(Mem{Base: dst, Index: ldd, Scale: 4}, dst) // the next four rows of each run
 			} else if part == 0 {
-				LEAQ(Mem{Base: to0, Index: ldd, Scale: 4}, dst) // after those of the last run
+				LEAQ(Mem{Base: row, Index: ldd, Scale: 4}, dst) // after those of the last run
 			}
 		}
 	}
