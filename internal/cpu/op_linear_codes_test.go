@@ -95,6 +95,25 @@ func TestLinearByCodes(t *testing.T) {
 	}
 }
 
+// TestLinearByCodesOfManyBlocks: lines of more blocks than are made side by side at a time, and rows in more tiles than are
+// multiplied at a time, have the bits of Go's.
+func TestLinearByCodesOfManyBlocks(t *testing.T) {
+	pools := poolsOfSets(t, 2)
+	for _, name := range []string{"Q4_0", "Q4_1", "IQ4_NL", "Q8_0", "Q4_K"} {
+		e, _ := encoded.ByName(name)
+		rng := rand.New(rand.NewPCG(uint64(e.ID), 4))
+		c := newCodesCase(rng, e, 145, 33, max(21*32, 3*int(e.Elements)))
+		want := c.run(t, pools["go"], e, nil, 0, c.m)
+		for set, pool := range pools {
+			for _, rows := range []int{c.m, 17, 5} {
+				if got := c.run(t, pool, e, nil, c.m-rows, rows); !bytes.Equal(got, want[4*(c.m-rows)*c.n:]) {
+					t.Errorf("%s, %s: %d rows have other bits", name, set, rows)
+				}
+			}
+		}
+	}
+}
+
 // check compares results with those of numbers that are not rounded.
 func (c *codesCase) check(t *testing.T, e *encoded.Encoding, out []byte) {
 	t.Helper()

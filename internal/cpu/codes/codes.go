@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/ops"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -119,7 +120,16 @@ var (
 	codesMXFP4 = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12} // twice their numbers
 )
 
-func halfAt(b []byte) float32 { return tensor.Float16ToFloat32(binary.LittleEndian.Uint16(b)) }
+func halfAt(b []byte) float32 {
+	const without, infinite, shift = 0x7fff, 0x7c00, 13
+	h := binary.LittleEndian.Uint16(b)
+	if h&infinite == infinite {
+		return tensor.Float16ToFloat32(h)
+	}
+	// Of the same digits, and an exponent that begins 112 lower, also of denormal ones.
+	f := math.Float32frombits(uint32(h&without)<<shift) * 0x1p112
+	return math.Float32frombits(math.Float32bits(f) | uint32(h&^without)<<16)
+}
 
 // halfPowerAt is half of the power of two that a byte stands for.
 func halfPowerAt(b []byte) float32 { return float32(math.Ldexp(1, int(b[0])-128)) }
@@ -146,11 +156,11 @@ func expandQ41(set *simd.Set, line []byte, to *simd.Codes) {
 }
 
 func expandQ80(_ *simd.Set, line []byte, to *simd.Codes) {
-	const size = 34
+	const size, head = 34, 2
+	signed := ops.Elements[int8](ops.View{Data: line})
 	for b := range len(line) / size {
-		block := line[b*size:][:size]
-		to.Scales[b], to.Extra[b] = halfAt(block), 0
-		copyCodes(to.Codes[b*simd.CodeBlock:][:simd.CodeBlock], block[2:], 0)
+		to.Scales[b], to.Extra[b] = halfAt(line[b*size:]), 0
+		*(*[simd.CodeBlock]int8)(to.Codes[b*simd.CodeBlock:]) = [simd.CodeBlock]int8(signed[b*size+head:])
 	}
 }
 
@@ -238,6 +248,6 @@ func (o *ownBlocks) signed(line []byte, to *simd.Codes, factor float32) {
 	for b := range len(line) / o.size {
 		block := line[b*o.size:]
 		o.fill(to, b, o.scale(block, tensor.Float32)*factor, 0)
-		copyCodes(to.Codes[b*o.n:][:o.n], block[head:], 0)
+		copy(to.Codes[b*o.n:][:o.n], ops.Elements[int8](ops.View{Data: block[head:o.size]}))
 	}
 }

@@ -1,6 +1,7 @@
 package codes
 
 import (
+	"sync"
 	"unsafe"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
@@ -16,6 +17,8 @@ type Product struct {
 	M, N, K int
 	Set     *simd.Set
 	Expand  Expansion
+	// Panel is nil where panels are made of lines that are expanded.
+	Panel Paneling
 	// Minima says that blocks may add something to each number; see Minima.
 	Minima bool
 	// Blocks has lines of Width bytes, Stride bytes apart.
@@ -224,8 +227,16 @@ func (p *Product) Multiply(lane int) {
 	}
 }
 
+var rooms = sync.Pool{New: func() any { return new(panelRoom) }}
+
 // expand makes a panel of the lines of the weight from one on.
 func (p *Product) expand(l *lane, first int) {
+	if p.Panel != nil && p.N-first >= simd.PanelColumns {
+		room := rooms.Get().(*panelRoom)
+		p.Panel(p.Set, p.Blocks[first*p.Stride:], p.Stride, &l.panel, room)
+		rooms.Put(room)
+		return
+	}
 	for j := range min(p.N-first, simd.PanelColumns) { // the others have what was there: nobody reads what is made of it
 		line := simd.Codes{Codes: l.lines[j*p.K:][:p.K], Scales: l.line.Scales, Extra: l.line.Extra}
 		p.Expand(p.Set, p.Blocks[(first+j)*p.Stride:][:p.Width], &line)

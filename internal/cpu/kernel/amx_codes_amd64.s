@@ -23,23 +23,21 @@
 #define STORE0 BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x1a
 #define STORE1 BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x8c; BYTE $0x1a; LONG $1024
 
-// The next block of a lane is four further: its codes are multiplied while those of the one before are scaled.
-#define ISSUE0 \
+// The next block of a lane is four further.
+#define NEXT0 \
 	LOAD4                          \
 	LOAD6                          \
 	ZERO0                          \
 	MULTIPLY0                      \
-	STORE0                         \
 	ADDQ $2048, SI                 \
 	ADDQ $2048, DI                 \
 	DECQ CX
 
-#define ISSUE1 \
+#define NEXT1 \
 	LOAD5                          \
 	LOAD7                          \
 	ZERO1                          \
 	MULTIPLY1                      \
-	STORE1                         \
 	ADDQ $2048, SI                 \
 	ADDQ $2048, DI                 \
 	DECQ CX
@@ -115,7 +113,9 @@
 
 // func amxCodes(config *byte, tiles, blocks, lane, minima int, words *byte, scales *float32, x *int8, factors, room, sums *float32)
 //
-// One lane of all tiles: R10 counts them, R13 are the lane's blocks, R9 where its sums are kept.
+// One lane of all tiles: R10 counts them, R13 are the lane's blocks, R9 where its sums are kept. While the
+// sums of a block, R8 of which are left, are scaled, those of the next one are stored, and the codes of that after it, CX of which
+// are left, are multiplied.
 TEXT ·amxCodes(SB), NOSPLIT, $0-88
 	MOVQ config+0(FP), R8
 	LDTILECFG_R8
@@ -136,25 +136,35 @@ tile:
 	MOVQ factors+64(FP), R12
 	CLEAR
 	MOVQ R13, CX
-	ISSUE0
+	MOVQ R13, R8
+	NEXT0
+	STORE0
+	JZ even // of the blocks that are left to multiply
+	NEXT1
 
-loop:
-	JZ last0 // of the blocks that are left
-	ISSUE1
-	SCALE(0)
+even:
+	CMPQ R8, $1
+	JEQ scale0
+	STORE1
 	TESTQ CX, CX
-	JZ last1
-	ISSUE0
-	SCALE(1024)
-	TESTQ CX, CX
-	JMP loop
+	JZ scale0
+	NEXT0
 
-last0:
+scale0:
 	SCALE(0)
-	JMP kept
+	DECQ R8
+	JZ kept
+	CMPQ R8, $1
+	JEQ scale1
+	STORE0
+	TESTQ CX, CX
+	JZ scale1
+	NEXT1
 
-last1:
+scale1:
 	SCALE(1024)
+	DECQ R8
+	JNZ even
 
 kept:
 	KEEP(0)

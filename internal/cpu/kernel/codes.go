@@ -123,6 +123,47 @@ func (s *Set) PutCodes(p *CodePanel, lines []int8) {
 	}
 }
 
+// PanelBlocks are blocks of codes of PanelColumns lines, Stride bytes apart: in steps, each of Pieces of 16 bytes, Gap bytes
+// between them.
+type PanelBlocks struct {
+	Steps, Pieces, Stride, Gap int
+	Src                        []byte
+}
+
+// HasPanelBlocks reports whether there are kernels that make panels of blocks.
+func (s *Set) HasPanelBlocks() bool {
+	return s.HasCodePanels() && s.word.words != nil && s.word.expandNibbles != nil && s.encoded.heads != nil && s.encoded.scalesK != nil
+}
+
+// check looks at the last byte that is read.
+func (p *PanelBlocks) check() {
+	_ = p.Src[(PanelColumns-1)*p.Stride+p.Steps*(16*p.Pieces+p.Gap)-p.Gap-1]
+}
+
+// PutBytes writes codes that are bytes as a panel's words.
+func (s *Set) PutBytes(p *PanelBlocks, words []byte) {
+	if p.Steps == 0 {
+		return
+	}
+	p.check()
+	_ = words[p.Steps*p.Pieces*16*PanelColumns-1]
+	s.word.words(p.Steps, p.Pieces, &p.Src[0], p.Stride, p.Gap, &words[0], 4*PanelColumns)
+}
+
+// PutHalfBytes looks codes of half a byte up, as Nibbles does, and writes them as a panel's words. They are no more than Expanded
+// for each line; room is for that of all lines.
+func (s *Set) PutHalfBytes(p *PanelBlocks, table *[32]byte, room, words []byte) {
+	if p.Steps == 0 {
+		return
+	}
+	p.check()
+	pieces := 2 * p.Steps * p.Pieces
+	_, _ = room[PanelColumns*Expanded-1], room[:Expanded][16*pieces-1]
+	_ = words[pieces*16*PanelColumns-1]
+	s.word.expandNibbles(PanelColumns, p.Steps, p.Pieces, &p.Src[0], p.Stride, p.Gap, &table[0], &room[0])
+	s.word.words(1, pieces, &room[0], Expanded, 0, &words[0], 4*PanelColumns)
+}
+
 // PanelCodes multiplies a panel by PanelRows rows of codes, ldx codes apart. The first PanelRows·PanelColumns of sums,
 // which is room for PanelSums, are the products, each with the bits that [Set.DotCodes] gives.
 func (s *Set) PanelCodes(blocks int, p *CodePanel, x []int8, ldx int, factors, sums []float32) {
