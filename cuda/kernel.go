@@ -139,8 +139,7 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 		step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool {
 			return p.Form == packedLast && !onTensorCores(capability, g.Values[op.In[p.In].Value].DType)
 		})
-		if in, _ := g.Specs(op, nil, nil); capability >= tensorCapability && op.Kind == "linear" &&
-			!graph.IsEncoded(op.Attrs) && widensInBlocks(in, op.Attrs) {
+		if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && !graph.IsEncoded(op.Attrs) && widensOnGPU(in, op.Attrs, capability) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
 	}
