@@ -89,6 +89,29 @@ func TestCompliance(t *testing.T) {
 	comply(t, dev, func(*graph.Graph) bool { return true })
 }
 
+// TestComplianceOfOldGPUs computes products, convolutions and attention of float16 that PyTorch was recorded with from the PTX of
+// GPUs before 8.0.
+func TestComplianceOfOldGPUs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("an interpreter under the race detector takes long")
+	}
+	for _, capability := range []string{"70", "75"} {
+		t.Run(capability, func(t *testing.T) {
+			dev, lib := open(t, "order=lazy:1 memory=1G cc="+capability)
+			lib.Interpret(t)
+			comply(t, dev, func(g *graph.Graph) bool {
+				return slices.ContainsFunc(g.Ops, func(op graph.Op) bool {
+					switch op.Kind {
+					case "linear", "matmul", "conv", "scaled_dot_product_attention":
+						return g.Values[op.In[0].Value].DType == tensor.Float16
+					}
+					return false
+				})
+			})
+		})
+	}
+}
+
 // comply runs the calls whose graphs are wanted.
 func comply(t *testing.T, dev *cuda.Device, wanted func(*graph.Graph) bool) {
 	cases, err := devicetest.Cases()

@@ -76,8 +76,8 @@
 // layout of the factors changes how they are copied, never a bit. GPUs before, which have no asynchronous copies, compute products
 // and convolutions of float16 so, too: the next part waits in registers, and two are in shared memory. On 7.5 sixteen terms are two
 // products of eight; on 7.0 and 7.2 each quarter of a warp multiplies 8 × 4 by 4 × 8, and nothing is read by ldmatrix (pieces.h).
-// Attention of float16 in heads of up to 128 columns goes by tensor cores there, too (flash_half.h); float16 beside narrower weights
-// does not: those are widened in memory first. There is no bfloat16 before 8.0: what is of it, or rounded to it, is
+// Attention of float16 in heads of up to 128 columns goes by tensor cores there, too (flash_half.h); int8 weights beside float16
+// are widened on the way to them on 7.5; on 7.0 in memory, before. There is no bfloat16 before 8.0: what is of it, or rounded to it, is
 // computed in float32 without tensor cores, and there is no TF32. wgmma and TMA are not used.
 //
 // Convolutions in those precisions are implicit products of windows (a row per pixel) and weights (a row per output

@@ -58,9 +58,18 @@ func widensInBlocks(in []graph.Spec, a graph.Attrs) bool {
 	return in[1].DType != in[0].DType && narrowWeight(in) && !must && in[0].DType != tensor.Float64
 }
 
-// widensForTensorCores reports whether such a linear is one of tensor cores: a GPU without them widens the weight in memory.
+// widensForTensorCores reports whether such a linear is one of tensor cores: a GPU without kernels for that widens the weight in
+// memory.
 func widensForTensorCores(in []graph.Spec, a graph.Attrs) bool {
 	return widensInBlocks(in, a) && (isHalf(in[0].DType) || rounds(a))
+}
+
+// widensOnGPU reports whether a GPU widens the weight of such a linear on the way.
+func widensOnGPU(in []graph.Spec, a graph.Attrs, capability int) bool {
+	if !widensForTensorCores(in, a) {
+		return widensInBlocks(in, a)
+	}
+	return capability >= wideningCapability && onTensorCores(capability, in[0].DType)
 }
 
 // wideningBlocks are those of such a linear.

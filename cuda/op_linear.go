@@ -196,6 +196,9 @@ func isHalf(d tensor.DType) bool { return d == tensor.Float16 || d == tensor.BFl
 // of the GPUs before, from kernels.LowestCapability on, multiply float16 alone.
 const tensorCapability = 80
 
+// wideningCapability is that from which on kernels widen a weight on the way to tensor cores: kernels/tensor_weights.cu.
+const wideningCapability = 75
+
 // onTensorCores reports whether a GPU computes products and convolutions of a dtype that way, rounded or not.
 func onTensorCores(capability int, d tensor.DType) bool {
 	return capability >= tensorCapability || d == tensor.Float16
@@ -285,7 +288,7 @@ func launchLinear(l *launch) error {
 		return launchGemv(l, m)
 	}
 	factors := l.in
-	if widensInBlocks(in, l.attrs) && (l.s.d.info.Capability >= tensorCapability || !widensForTensorCores(in, l.attrs)) {
+	if widensOnGPU(in, l.attrs, l.s.d.info.Capability) {
 		return l.widening(m)
 	}
 	if narrowWeight(in) {

@@ -368,7 +368,7 @@ func allFinite(inputs map[string]*tensor.Tensor) bool {
 
 // TestWeights runs linears on tensor cores whose weights are narrower than their rows, from the PTX for those and without.
 func TestWeights(t *testing.T) {
-	for _, capability := range []string{"70", "80"} {
+	for _, capability := range []string{"70", "75", "80"} {
 		t.Run(capability, func(t *testing.T) {
 			dev, _ := open(t, "order=lazy:6 memory=64M cc="+capability)
 			compareWeights(t, dev, capability == "80")
@@ -377,9 +377,19 @@ func TestWeights(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long under the race detector")
 	}
-	dev, lib := open(t, "order=lazy:6 memory=64M cc=80")
-	lib.Interpret(t)
-	compareWeights(t, dev, true)
+	for _, capability := range []string{"75", "80"} {
+		t.Run("interpreted "+capability, func(t *testing.T) {
+			dev, lib := open(t, "order=lazy:6 memory=64M cc="+capability)
+			in := lib.Interpret(t)
+			compareWeights(t, dev, capability == "80")
+			for _, name := range []string{"f16_128", "f16_32", "bf16_128"} {
+				ran, _ := in.Ran("om_weights_" + name)
+				if want := capability == "80" || name[:3] == "f16"; (ran > 0) != want {
+					t.Errorf("%s ran: %v", name, ran > 0)
+				}
+			}
+		})
+	}
 }
 
 func compareWeights(t *testing.T, dev *cuda.Device, tf32 bool) {

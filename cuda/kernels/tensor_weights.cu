@@ -7,14 +7,18 @@
 
 // Linears on tensor cores whose weight is narrower than what it is multiplied with, int8 with scales or half floats beside
 // floats: out[r, j] = f(scales[j]·Σ_k left[r, k]·right[j, k] + bias[j]) + added[r, j]. The weight is narrow up to the registers of
-// a thread, which widens it into shared memory.
+// a thread, which widens it into shared memory. GPUs of compute capability 7.5 have it for half floats alone, those
+// before not at all: the weight is widened in memory there.
+
+// WIDENS is TENSOR of these kernels.
+#define WIDENS (QUADS ? 0 : TENSOR)
 
 // weight_at is an element of a weight.
 OM_DEVICE float weight_at(const void *w, om_i64 i, int type) {
 	return type == OM_I8 ? (float)((const om_i8 *)w)[i] : om_load_f(w, i, type);
 }
 
-#if AHEAD
+#if TENSOR
 
 OM_DEVICE om_u32 word_of(om_f16 low, om_f16 high) { return low.bits | (om_u32)high.bits << 16; }
 OM_DEVICE om_u32 word_of(om_bf16 low, om_bf16 high) { return low.bits | (om_u32)high.bits << 16; }
@@ -100,10 +104,12 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void weighted(typename M::T *out, float *parts, const typename M::T *left, const om_layout &rows, om_i64 left_step, WEIGHT,
 						SCALED_ENDING(const om_layout &, typename M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int left_how, int vectors, int fours) {
 	typedef typename M::T T;
-#if defined(__CUDA_ARCH__) && !AHEAD
-	// The weight is widened in memory there.
-	asm volatile("trap;");
-#else
+#ifdef __CUDA_ARCH__
+	if (WIDENS < M::SINCE) {
+		asm volatile("trap;");
+		return;
+	}
+#endif
 	spot s = spot_of(m, n, 1, ROWS, COLS);
 	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
 	auto row_at = [&](int i) { return place_at(rows, s.top + i); };
@@ -116,30 +122,35 @@ OM_DEVICE void weighted(typename M::T *out, float *parts, const typename M::T *l
 			return;
 		}
 		const T *line_added = added ? added + place_at(added_rows, r) : 0;
-#pragma unroll
+		// The four take turns in one place: a loop that is not unrolled finds them there.
+#pragma unroll 1
 		for (int e = 0; e < 4; e++) {
-			if (c + e >= n)
-				break;
-			if (scales)
-				x[e] *= any_at(scales, (c + e) * scale_step, scales_type);
-			if (bias)
-				x[e] += any_at(bias, (c + e) * bias_step, bias_type);
-			x[e] = activated(act, x[e], act_a, act_b);
-			if (added)
-				x[e] += om_float(line_added[(c + e) * added_step]);
+			float y = x[0];
+			if (c + e < n) {
+				if (scales)
+					y *= any_at(scales, (c + e) * scale_step, scales_type);
+				if (bias)
+					y += any_at(bias, (c + e) * bias_step, bias_type);
+				y = activated(act, y, act_a, act_b);
+				if (added)
+					y += om_float(line_added[(c + e) * added_step]);
+			}
+			x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = y;
 		}
 		store_four(out + r * n + c, x, n - c, fours);
 	};
-#if AHEAD
-	typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
-	__shared__ __align__(128) char space[own::BYTES];
-	factor_lines<T, ROWS, own::THREADS, ROWS == 128 ? BYTES_ALONG : -1> lefts;
-	widened_lines<T, COLS, own::THREADS> rights;
-	lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
-	rights.begin((const char *)right + s.first * line * (type == OM_I8 ? 1 : 2), type, line, right_step, from, k, vectors, n - s.first);
-	float sums[TALL][WIDE][4];
-	own::multiply(sums, space, lefts, rights, to - from);
-	own::finish(sums, space, end_four);
+#if TENSOR
+	if constexpr (WIDENS >= M::SINCE) {
+		typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
+		__shared__ __align__(128) char space[own::BYTES];
+		factor_lines<T, ROWS, own::THREADS, ROWS == 128 ? BYTES_ALONG : -1> lefts;
+		widened_lines<T, COLS, own::THREADS> rights;
+		lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
+		rights.begin((const char *)right + s.first * line * (type == OM_I8 ? 1 : 2), type, line, right_step, from, k, vectors, n - s.first);
+		float sums[TALL][WIDE][4];
+		own::multiply(sums, space, lefts, rights, to - from);
+		own::finish(sums, space, end_four);
+	}
 #else
 	const int THREADS = ROWS / (TALL * 16) * (COLS / (WIDE * 8)) * 32;
 	for (int q = threadIdx.x; q < ROWS * COLS / 4; q += THREADS) {
@@ -157,7 +168,6 @@ OM_DEVICE void weighted(typename M::T *out, float *parts, const typename M::T *l
 		}
 		end_four(own, column, x);
 	}
-#endif
 #endif
 }
 

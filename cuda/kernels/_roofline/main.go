@@ -4,6 +4,9 @@
 //
 //	OPTIMEM_PTXAS=ptxas OPTIMEM_CUOBJDUMP=cuobjdump go run ./cuda/kernels/_roofline
 //
+// For 7.0 both are those of CUDA 12, which OPTIMEM_PTXAS_OLD and OPTIMEM_CUOBJDUMP_OLD name; without them it is not checked, and
+// -rewrite leaves its lines as they are.
+//
 // A multiprocessor has four schedulers, each with its tensor core. What bounds a kernel is the largest of: the tensor cores' time; the
 // schedulers', an instruction a cycle; shared memory's, 128 bytes a cycle, for what is read and what is copied there; and the second
 // cache's, where its makers say what it gives. Beside that each block has a begin and an end, whose instructions are counted once, and
@@ -38,15 +41,22 @@ type machine struct {
 	multiplications, cache, registers float64
 }
 
-// machines are A100's, and those of A40 and L40, which add up halves in float32 at the full rate; GeForce has half of that, so that
-// less bounds the kernels there.
-var machines = []machine{{80, 256, 47, 65536}, {86, 128, 0, 65536}, {89, 128, 0, 65536}}
+// machines are V100's and T4's, A100's, and those of A40 and L40, which add up halves in float32 at the full rate; GeForce has half of
+// that, so that less bounds the kernels there.
+var machines = []machine{
+	{oldCapability, 128, 0, 65536}, {75, 128, 0, 65536}, {80, 256, 47, 65536}, {86, 128, 0, 65536}, {89, 128, 0, 65536},
+}
+
+// oldCapability needs programs of CUDA 12; before halvesCapability tensor cores take float16 alone.
+const oldCapability, halvesCapability = 70, 80
 
 // The blocks: 128 × 128 results by four warps, 64 bytes of a line of terms at a time, and a product of as many terms as most have.
 const (
 	lines, lineBytes, warps, terms = 256, 64, 4, 4096
 	// firstBytes is how many cycles a block waits for the first bytes, a guess.
 	firstBytes = 1000
+	// slicesOfPart is how often a loop within that over the terms runs: SLICES of kernels/tensor.h for 7.0.
+	slicesOfPart = 4
 )
 
 // families have the kernels that are counted, and bytes of a term.
@@ -85,7 +95,15 @@ func run(rewrite bool) error {
 	}
 	var below []error
 	for _, m := range machines {
+		if m.capability == oldCapability && os.Getenv("OPTIMEM_CUOBJDUMP_OLD") == "" {
+			fmt.Println("NOT CHECKED: 7.0, without OPTIMEM_CUOBJDUMP_OLD")
+			list.WriteString(linesOf(m.capability))
+			continue
+		}
 		for _, f := range families {
+			if m.capability < halvesCapability && !strings.HasSuffix(f.name, "_f16") {
+				continue
+			}
 			text, registers, err := disassembled(dir, f.name, f.prefix, m.capability)
 			if err != nil {
 				return err
@@ -115,6 +133,18 @@ func run(rewrite bool) error {
 // place names a loop of a kernel for a capability.
 func place(capability int, kernel string, loop int) string {
 	return fmt.Sprintf("%d %s %d", capability, kernel, loop)
+}
+
+// linesOf returns what the list has of a capability.
+func linesOf(capability int) string {
+	text, _ := os.ReadFile(listPath)
+	var lines strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, strconv.Itoa(capability)+" ") {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
 }
 
 // listedPercents reads the list.
@@ -196,7 +226,11 @@ func disassembled(dir, family, kernel string, capability int) ([]instruction, in
 	if err := os.WriteFile(from, image, 0o644); err != nil {
 		return nil, 0, err
 	}
-	said, err := exec.Command(program("OPTIMEM_PTXAS", "ptxas"), "-v", "-arch=sm_"+strconv.Itoa(capability), from,
+	old := ""
+	if capability == oldCapability {
+		old = "_OLD"
+	}
+	said, err := exec.Command(program("OPTIMEM_PTXAS"+old, "ptxas"), "-v", "-arch=sm_"+strconv.Itoa(capability), from,
 		"-o", to).CombinedOutput()
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w\n%s", err, said)
@@ -209,7 +243,11 @@ func disassembled(dir, family, kernel string, capability int) ([]instruction, in
 	if err != nil {
 		return nil, 0, err
 	}
-	c := exec.Command(program("OPTIMEM_CUOBJDUMP", "cuobjdump"), "-sass", "-fun", kernel, to)
+	dump := program("OPTIMEM_CUOBJDUMP"+old, "cuobjdump")
+	c := exec.Command(dump, "-sass", "-fun", kernel, to)
+	if folder := filepath.Dir(dump); folder != "." { // where it finds nvdisasm
+		c.Env = append(os.Environ(), "PATH="+folder+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
 	c.Stderr = os.Stderr
 	text, err := c.Output()
 	return parse(text), registers, err
@@ -254,17 +292,28 @@ type loop struct {
 	all                              int // instructions, on whatever way
 }
 
-// loopsOf finds the innermost loops that have products.
+// loopsOf finds the loops that have products. Those within another are that one's, which runs them several times.
 func loopsOf(text []instruction) []loop {
 	var loops []loop
+	var begins []int
 	for end, i := range text {
 		begin := slices.IndexFunc(text, func(j instruction) bool { return j.at == i.target })
 		if i.target < 0 || i.target > i.at || begin < 0 {
 			continue
 		}
-		if l := longestWay(text[begin : end+1]); l.products > 0 {
-			loops = append(loops, l)
+		l := longestWay(text[begin : end+1])
+		if l.products == 0 {
+			continue
 		}
+		for n := len(begins) - 1; n >= 0 && begins[n] > begin; n-- {
+			inner := loops[n]
+			l.longest += (slicesOfPart - 1) * inner.longest
+			l.products += (slicesOfPart - 1) * inner.products
+			l.reads += (slicesOfPart - 1) * inner.reads
+			l.copies += (slicesOfPart - 1) * inner.copies
+			loops, begins = loops[:n], begins[:n]
+		}
+		loops, begins = append(loops, l), append(begins, begin)
 	}
 	return loops
 }
@@ -286,14 +335,24 @@ func longestWay(body []instruction) loop {
 		case strings.HasPrefix(in.name, "HMMA"):
 			w.products++
 			w.depth = 16
-			if strings.Contains(in.name, ".1688") {
+			switch {
+			case strings.Contains(in.name, ".1688"):
 				w.depth = 8
+			case strings.Contains(in.name, ".884"):
+				w.depth = 2 // a quarter of a warp's 4 × 8 × 8 results of four terms
 			}
 		case strings.HasPrefix(in.name, "LDSM"):
 			w.reads += 4
 		case strings.HasPrefix(in.name, "LDS."), in.name == "LDS":
-			w.reads += map[bool]int{true: 4, false: 1}[strings.Contains(in.name, ".128")]
-		case strings.HasPrefix(in.name, "LDGSTS"):
+			switch {
+			case strings.Contains(in.name, ".128"):
+				w.reads += 4
+			case strings.Contains(in.name, ".64"):
+				w.reads += 2
+			default:
+				w.reads++
+			}
+		case strings.HasPrefix(in.name, "LDGSTS"), strings.HasPrefix(in.name, "STS"):
 			w.copies++
 		}
 		offer := func(to int) {

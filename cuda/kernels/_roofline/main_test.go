@@ -31,6 +31,25 @@ func TestLongestWay(t *testing.T) {
 	}
 }
 
+const saidOf70 = `
+        /*0000*/                   LDG.E.128.SYS R4, [R2] ;                                    /* 0x0000000002047381 */
+        /*0010*/                   STS.128 [R8], R4 ;                                          /* 0x0000000408007388 */
+        /*0020*/                   LDS.U.128 R4, [R2] ;                                        /* 0x0000000002047984 */
+        /*0030*/                   LDS.U.64 R4, [R2] ;                                         /* 0x0000000002047984 */
+        /*0040*/                   HMMA.884.F32.F32.STEP0 R8, R4.reuse.ROW, R6.reuse.COL, R8 ; /* 0x0000000604087236 */
+        /*0050*/              @!P0 BRA 0x20 ;                                                  /* 0xffffffc000008947 */
+        /*0060*/              @!P1 BRA 0x0 ;                                                   /* 0xffffff9000009947 */
+        /*0070*/                   EXIT ;                                                      /* 0x000000000000794d */
+`
+
+// TestLoopInLoop: a loop within that over the terms counts as often as it runs, and is none of its own.
+func TestLoopInLoop(t *testing.T) {
+	loops := loopsOf(parse([]byte(saidOf70)))
+	if want := (loop{longest: 7 + 3*4, products: 4, reads: 4 * 6, copies: 1, depth: 2, all: 7}); len(loops) != 1 || loops[0] != want {
+		t.Errorf("%+v, want %+v", loops, want)
+	}
+}
+
 // TestReaches: what takes longest bounds, and that is the tensor cores where nothing else takes as long.
 func TestReaches(t *testing.T) {
 	m := machine{80, 256, 0, 65536}
