@@ -38,6 +38,7 @@ func buildBulk(c *compiler, f *form, s *statement) action {
 	if !f.take("tensor") || rank == 0 || !shared || !f.take("global") || !f.take("mbarrier::complete_tx::bytes") {
 		return nil
 	}
+	c.wants(s, 90, false)
 	args := c.args(s, 3)
 	dst, dstOffset := c.address(args[0])
 	if args[1].kind != isAddress || len(args[1].args) != 2 {

@@ -507,6 +507,13 @@ func init() {
 	}
 }
 
+// wants fails where an instruction is for a newer architecture than the module, or for one alone.
+func (c *compiler) wants(s *statement, target int, only bool) {
+	if c.m.Target < target || only && !(c.m.Only && c.m.Target == target) || target >= 90 && c.m.Version < 80 {
+		c.fail("%s is not for this version and target", s.op)
+	}
+}
+
 // instruction appends an instruction.
 func (c *compiler) instruction(s *statement, in *called) {
 	if strings.HasPrefix(s.op, "call") {

@@ -53,6 +53,10 @@ func buildBarrierObject(c *compiler, f *form, s *statement) action {
 		len(f.types) == 1 && f.types[0] != (scalar{'b', 64}) || parity && op != "try_wait" && op != "test_wait" {
 		return nil
 	}
+	if op == "try_wait" || op == "expect_tx" || expects {
+		c.wants(s, 90, false)
+	}
+	c.wants(s, 80, false)
 	c.waits, c.async = true, true
 	switch op {
 	case "init":

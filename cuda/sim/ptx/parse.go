@@ -19,6 +19,8 @@ const (
 type Module struct {
 	// Version is the ISA's, as in 78 for 7.8; Target the architecture, as in 70 for sm_70 and 90 for sm_90a.
 	Version, Target int
+	// Only says that no other architecture has what it may use, as for sm_90a.
+	Only bool
 
 	functions map[string]*function
 	order     []string // of the entries
@@ -181,6 +183,7 @@ func (p *parser) top() {
 		if _, err := fmt.Sscanf(name, "sm_%d", &p.m.Target); err != nil || p.m.Target < 1 {
 			p.fail("target %q", name)
 		}
+		p.m.Only = strings.HasSuffix(name, "a")
 		for p.take(',') {
 			p.word()
 		}

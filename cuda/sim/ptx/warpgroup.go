@@ -30,6 +30,7 @@ func buildGroup(c *compiler, f *form, s *statement) action {
 	if !f.take("sync") || !f.take("aligned") {
 		return nil
 	}
+	c.wants(s, 90, true)
 	c.waits, c.async = true, true
 	together := func(do func(t *thread)) action {
 		return c.together(&exchange{name: s.op, aligned: true, run: func(list []*thread) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -173,6 +174,8 @@ func TestPlantedProducts(t *testing.T) {
 		{"no fence", "wgmma.fence.sync.aligned;", "", "race: a product of a warpgroup without a wgmma.fence"},
 		{"no wait", "wgmma.wait_group.sync.aligned 0;", "", "race: a register is used that products of the warpgroup use"},
 		{"no wait for the last", "wait_group.sync.aligned 0", "wait_group.sync.aligned 1", "race: a register is used"},
+		{"no wait for the second", "wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned;", "race: a register is used"},
+		{"two groups", "wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned;", ""},
 		{"no group", "wgmma.commit_group.sync.aligned;", "", "race: a register is used"},
 		{"moved and used", "wgmma.commit", "mov.f32 %f99, %f0; add.f32 %f98, %f99, %f99; wgmma.commit", "race: a register is used"},
 		{"written after the fence", "wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned; mov.f32 %f3, 0f00000000;", "was used, and no wgmma.fence lies between"},
@@ -201,6 +204,9 @@ func TestPlantedProducts(t *testing.T) {
 				t.Fatalf("there is no %q", c.old)
 			}
 			out := make([]byte, 128*16*2)
+			if c.name == "no wait for the second" {
+				text = strings.Replace(text, "wait_group.sync.aligned 0", "wait_group.sync.aligned 1", 1)
+			}
 			err := runAsync(t, async(strings.Replace(text, c.old, c.now, 1)), 128, 0, out, factors("f16", l, l, 16))
 			if err == nil {
 				if err = compareSums(out, 16, 1, 2); err != nil {
@@ -224,5 +230,68 @@ func TestPlantedProducts(t *testing.T) {
 	text := strings.Replace(grouped(16, apart), "setp.ne.u32 %p2, 0, 1;", "setp.ne.u32 %p2, 0, 1; cvt.u64.u32 %x6, %r0;", 1)
 	if err := runAsync(t, async(text), 128, 0, make([]byte, 4096), factors("f16", l, l, 16)); err == nil || !strings.Contains(err.Error(), "the right descriptor is 0x1") {
 		t.Error(err)
+	}
+}
+
+// TestTargets: what is for newer architectures, or for one alone, is for no other.
+func TestTargets(t *testing.T) {
+	for body, ok := range map[string][]string{
+		"wgmma.fence.sync.aligned;":                               {"8.0 sm_90a", "8.5 sm_90a"},
+		"mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0;": {"8.0 sm_90a", "8.5 sm_90a", "8.0 sm_90"},
+		bring2 + "[%r1], [%x8, {%r3, %r4}], [%r2];":               {"8.0 sm_90a", "8.5 sm_90a", "8.0 sm_90"},
+		"mbarrier.init.shared::cta.b64 [%r2], 1;":                 {"8.0 sm_90a", "8.5 sm_90a", "8.0 sm_90", "7.8 sm_90a", "8.0 sm_80"},
+	} {
+		for _, target := range []string{"8.0 sm_90a", "8.5 sm_90a", "8.0 sm_90", "7.8 sm_90a", "8.0 sm_80", "8.0 sm_75"} {
+			version, name, _ := strings.Cut(target, " ")
+			m, err := ptx.Parse([]byte(strings.NewReplacer("8.0", version, "sm_90a", name).Replace(async(body))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Kernel("k"); (err == nil) != slices.Contains(ok, target) {
+				t.Errorf("%s for %s: %v", body, target, err)
+			}
+		}
+	}
+}
+
+// TestAnyChange leaves out, doubles and exchanges statements of asynchronous kernels: whatever they are, they fail as they may.
+func TestAnyChange(t *testing.T) {
+	l := layouts[4]
+	in := factors("f16", l, l, 8)
+	product := fmt.Sprintf("%s %d, %d, %%p2, 1, 1, 0, 0;", wgmma(8, "f16"), descriptor(0, l.leading, l.stride, l.mode),
+		descriptor(rightAt, l.leading, l.stride, l.mode))
+	m := matrix(64, 64, 16, 64, 3)
+	packed := m.Encode()
+	for _, body := range []string{strings.ReplaceAll(brings, "BYTES", "2048"), refills, grouped(8, product+product)} {
+		parts := strings.SplitAfter(body, ";")
+		step := 1
+		if testing.Short() {
+			step = 4
+		}
+		for i := 0; i < len(parts)-1; i += step {
+			for _, change := range [][]string{{}, {parts[i], parts[i]}, {parts[i+1], parts[i]}, {strings.ReplaceAll(parts[i], "%r2", "%r0")}, {"mov.u32 %r1, -128;", parts[i]},
+				{"mov.u32 %r2, 228000;", parts[i]}} {
+				text := strings.Join(parts[:i], "") + strings.Join(change, "") + strings.Join(parts[i+1:], "")
+				module, err := ptx.Parse([]byte(async(text)))
+				if err != nil {
+					continue
+				}
+				k, err := module.Kernel("k")
+				if err != nil {
+					continue
+				}
+				launch := ptx.Launch{
+					Grid: [3]int{1, 1, 1}, Block: [3]int{128, 1, 1}, MaxSteps: 100000, Parameters: make([]byte, 64+256), Seed: uint64(i),
+					Memory: []ptx.Region{{Address: at, Data: make([]byte, 4096), Writes: true}, {Address: source, Data: in}},
+				}
+				binary.LittleEndian.PutUint64(launch.Parameters, at)
+				binary.LittleEndian.PutUint64(launch.Parameters[8:], source)
+				copy(launch.Parameters[64:], packed[:])
+				var fault *ptx.Fault
+				if err := k.Run(t.Context(), launch); err != nil && !errors.As(err, &fault) {
+					t.Fatalf("%s: %v", text, err)
+				}
+			}
+		}
 	}
 }
