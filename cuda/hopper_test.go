@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,8 @@ func TestHopper(t *testing.T) {
 	dev, _ := open(t, "order=lazy:3 memory=64M cc=90")
 	compareHopper(t, dev, []sizes{{67, 261, 328}, {131, 130, 72}, {9, 258, 1096}, {64, 256, 64}})
 	compareHopperAlone(t, dev, []int{1, 9, 70, 1, 70, 130, 3})
+	defer cuda.HopperFrom(1, 1)()
+	compareAlone(t, dev)
 }
 
 // TestHopperPTX computes them from the PTX that ships, by which every kernel of it runs.
@@ -34,6 +37,12 @@ func TestHopperPTX(t *testing.T) {
 	in := lib.Interpret(t)
 	compareHopper(t, dev, []sizes{{67, 261, 328}, {9, 258, 584}, {1, 8, 72}})
 	compareHopperAlone(t, dev, []int{1, 9, 70, 1, 70})
+	t.Run("recorded", func(t *testing.T) {
+		defer cuda.HopperFrom(1, 1)()
+		comply(t, dev, func(g *graph.Graph) bool {
+			return slices.ContainsFunc(g.Ops, func(op graph.Op) bool { return op.Kind == "linear" || op.Kind == "matmul" })
+		})
+	})
 	for _, name := range kernels.Names() {
 		if !strings.HasPrefix(name, "om_hopper_") {
 			continue
