@@ -37,8 +37,9 @@ type blasRow struct {
 	from, side int64
 }
 
-// blasRows is provisional: no GPU has been measured. The kernels here multiply by mma.sync, which on GPUs of 9.x gives about six
-// tenths of what they can by wgmma, and on 10.x and 11.x less; the library has kernels for those. Smaller products are bound by
+// blasRows is provisional: no GPU has been measured. Most kernels here multiply by mma.sync, which on GPUs of 9.x gives about six
+// tenths of what they can by wgmma, which only linears of half floats use on 9.0, and on 10.x and 11.x less; the library has kernels
+// for those. Smaller products are bound by
 // the memory or leave most of such a GPU idle, whoever computes them. Float32 that is exact uses no tensor cores either way. What
 // the kit of benchmarks/gpu measures goes before.
 var blasRows = []blasRow{

@@ -35,7 +35,7 @@
 // # Which kernel
 //
 // An op's sizes, dtypes and operand layouts choose its kernel, never the GPU (except for whether it has bfloat16 tensor
-// cores), so that sums have the same order on every GPU.
+// cores, or wgmma), so that sums have the same order on every GPU.
 //
 // Attention: a block holds 32 or 64 queries with their sums in registers and loops over tiles of keys and values
 // (online softmax), skipping tiles that are masked for causal queries. flash.cu is exact float32, up to 256 columns;
@@ -78,7 +78,14 @@
 // products of eight; on 7.0 and 7.2 each quarter of a warp multiplies 8 × 4 by 4 × 8, and nothing is read by ldmatrix (pieces.h).
 // Attention of float16 in heads of up to 128 columns goes by tensor cores there, too (flash_half.h); int8 weights beside float16
 // are widened on the way to them on 7.5; on 7.0 in memory, before. There is no bfloat16 before 8.0: what is of it, or rounded to it, is
-// computed in float32 without tensor cores, and there is no TF32. wgmma and TMA are not used.
+// computed in float32 without tensor cores, and there is no TF32.
+//
+// On 9.0, and no other GPU, linears of half floats whose factors lie in sixteens of bytes are computed by wgmma (hopper.h): 128 × 256 or
+// 64 × 256 results of warpgroups, both factors brought as boxes by TMA, 64 terms of each line at a time, four such lots in shared memory.
+// [LowerFor] decides which, from sizes and layouts; where rows are alone not from how many there are: their terms are cut in as many
+// parts for one row as for many. Each result is summed by the same instruction, in the same order, whatever the block; that order is not
+// mma.sync's, so that last bits differ from other GPUs'. Where the driver refuses the kernels, as before CUDA 12.0, the others compute.
+// Float32, convolutions, attention and other products than linears do without.
 //
 // Convolutions in those precisions are implicit products of windows (a row per pixel) and weights (a row per output
 // channel; convolve.h). Terms are ordered by tap, then channel, so that sixteen bytes of channels are copied at a time.

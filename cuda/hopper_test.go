@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,6 +24,8 @@ func TestHopper(t *testing.T) {
 	dev, _ := open(t, "order=lazy:3 memory=64M cc=90")
 	compareHopper(t, dev, []sizes{{67, 261, 328}, {131, 130, 72}, {9, 258, 1096}, {64, 256, 64}})
 	compareHopperAlone(t, dev, []int{1, 9, 70, 1, 70, 130, 3})
+	defer cuda.HopperFrom(1, 1)()
+	compareAlone(t, dev)
 }
 
 // TestHopperPTX computes them from the PTX that ships, by which every kernel of it runs.
@@ -33,6 +37,12 @@ func TestHopperPTX(t *testing.T) {
 	in := lib.Interpret(t)
 	compareHopper(t, dev, []sizes{{67, 261, 328}, {9, 258, 584}, {1, 8, 72}})
 	compareHopperAlone(t, dev, []int{1, 9, 70, 1, 70})
+	t.Run("recorded", func(t *testing.T) {
+		defer cuda.HopperFrom(1, 1)()
+		comply(t, dev, func(g *graph.Graph) bool {
+			return slices.ContainsFunc(g.Ops, func(op graph.Op) bool { return op.Kind == "linear" || op.Kind == "matmul" })
+		})
+	})
 	for _, name := range kernels.Names() {
 		if !strings.HasPrefix(name, "om_hopper_") {
 			continue
@@ -234,5 +244,80 @@ func TestHopperChosen(t *testing.T) {
 				t.Errorf("it is computed by %s", l.Steps[0].Kernel)
 			}
 		})
+	}
+}
+
+// TestHopperColumns: some columns of a linear have the bits that the whole one gives them, in parts of the terms or not.
+func TestHopperColumns(t *testing.T) {
+	defer cuda.HopperFrom(1, 1)()
+	dev, _ := open(t, "order=lazy:2 memory=128M cc=90")
+	for _, alone := range []bool{false, true} {
+		for _, k := range []int{72, 2056} {
+			c := multiplied{tensor.BFloat16, "", 70, 600, k, alone, "relu"}
+			whole := c.graph(t, true)
+			divided, _ := rewrite.SplitRowsAt(whole, func(int) []int { return []int{0, 104, 112, 400, c.n} })
+			if len(divided.Ops) != 5 {
+				t.Fatal("nothing is divided")
+			}
+			if !bytes.Equal(byWGMMA(t, dev, whole).Data, byWGMMA(t, dev, divided).Data) {
+				t.Errorf("%d terms, rows alone %v: other bits", k, alone)
+			}
+		}
+	}
+}
+
+// TestHopperRefused: where the driver does not take kernels of wgmma, which are of a later release than the others, these compute.
+func TestHopperRefused(t *testing.T) {
+	defer cuda.HopperFrom(1, 1)()
+	dev, _ := open(t, "order=lazy:2 memory=64M cc=90 driver=11080")
+	for range 2 {
+		x, w, bias, added := numbers(tensor.Float16, 67, 72), numbers(tensor.Float16, 33, 72), numbers(tensor.Float16, 33), numbers(tensor.Float16, 67, 33)
+		op := graph.Op{Kind: "linear", Attrs: graph.Attrs{"act": "relu"}}
+		compareLinear(t, byWGMMA(t, dev, loweredOp(t, op, []*tensor.Tensor{x, w, bias, added}).Graph), x, w, bias, added)
+	}
+}
+
+// TestHopperUneven: rows that do not lie evenly have the bits of those that do.
+func TestHopperUneven(t *testing.T) {
+	defer cuda.HopperFrom(1, 1)()
+	dev, _ := open(t, "order=lazy:2 memory=64M cc=90")
+	const k, n = 72, 40
+	x, w, added := numbers(tensor.BFloat16, 2, 5, k), numbers(tensor.BFloat16, n, k), numbers(tensor.BFloat16, 2, 3, n)
+	var results [][]byte
+	for _, uneven := range []bool{true, false} {
+		g := &graph.Graph{Modules: make(map[string]graph.Operand)}
+		rows := g.Whole(g.AddConst(x))
+		if !uneven { // the same rows, one behind the other
+			even := &tensor.Tensor{DType: x.DType, Layout: tensor.Contiguous(2, 3, k)}
+			for b := range 2 {
+				even.Data = append(even.Data, x.Data[2*k*(5*b+1):2*k*(5*b+4)]...)
+			}
+			rows = g.Whole(g.AddConst(even))
+		} else {
+			rows.Layout.Shape, rows.Layout.Offset = tensor.Shape{2, 3, k}, k
+		}
+		op := graph.Op{Kind: "linear", Attrs: graph.Attrs{graph.RowsAlone: true}}
+		op.In = []graph.Operand{rows, g.Whole(g.AddConst(w)), graph.Absent, g.Whole(g.AddConst(added))}
+		out, err := g.Emit(graph.Standard(), op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
+		results = append(results, byWGMMA(t, dev, g).Data)
+	}
+	if !bytes.Equal(results[0], results[1]) {
+		t.Error("other bits")
+	}
+}
+
+// TestHopperShared: GPUs that compute a graph together compute it the same way.
+func TestHopperShared(t *testing.T) {
+	for _, c := range []struct {
+		of   []int
+		want int
+	}{{[]int{90}, 90}, {[]int{90, 90}, 90}, {[]int{100, 90}, 89}, {[]int{90, 80}, 80}, {[]int{100}, 100}} {
+		if got := cuda.Shared(c.of...); got != c.want {
+			t.Errorf("%v: %d", c.of, got)
+		}
 	}
 }

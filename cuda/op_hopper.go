@@ -23,16 +23,12 @@ var hopperBlocks = []blocking{
 	{"_64", 64, hopperColumns, 256, 0.6},
 }
 
-// Shared returns the compute capability for which graphs are lowered that several GPUs compute: the lowest, or one whose kernels
-// all of them have, so that each computes the same.
-func Shared(devices ...*Device) int {
-	lowest, same := devices[0].info.Capability, true
-	for _, d := range devices {
-		same = same && d.info.Capability == devices[0].info.Capability
-		lowest = min(lowest, d.info.Capability)
-	}
-	if lowest == kernels.HopperCapability && !same {
-		return kernels.HopperCapability - 1
+// Shared returns the compute capability for which graphs are lowered that GPUs of several compute: the lowest, or one whose kernels all of
+// them have, so that each computes the same.
+func Shared(capabilities ...int) int {
+	lowest := slices.Min(capabilities)
+	if lowest == kernels.HopperCapability && slices.Max(capabilities) > lowest {
+		return lowest - 1
 	}
 	return lowest
 }

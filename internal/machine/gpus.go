@@ -67,8 +67,9 @@ func openGPUs(o Options, names []string) (Machine, error) {
 	}
 	devices := make([]device.Device, len(m.devs))
 	oldest := m.devs[0]
+	var capabilities []int
 	for i, dev := range m.devs {
-		devices[i] = dev
+		devices[i], capabilities = dev, append(capabilities, dev.Info().Capability)
 		if can := dev.Info().Precisions(); len(can) < len(c.precisions) {
 			c.precisions, c.without = can, names[i]+" has "+capabilityOf(dev)
 		}
@@ -83,8 +84,7 @@ func openGPUs(o Options, names []string) (Machine, error) {
 		}
 	}
 	c.arrange = arrangedBy(oldest.Arrange)
-	capability := cuda.Shared(m.devs...)
-	c.device.Lower = func(g *graph.Graph) (*graph.Lowered, error) { return cuda.LowerFor(g, capability) }
+	c.device.Lower = func(g *graph.Graph) (*graph.Lowered, error) { return cuda.LowerFor(g, cuda.Shared(capabilities...)) }
 	own := o.pager(o.MemoryBytes)
 	own.HostBytes = o.HostBytes / int64(len(devices)) // as plans share it
 	spread, err := chunker.Spread(devices, chunker.Options{Device: own})

@@ -1,4 +1,4 @@
-// Command _roofline says what part of the rate that mma.sync can have the largest blocks on tensor cores can reach, by counting: it
+// Command _roofline says what part of the rate that mma.sync, or wgmma, can have the largest blocks on tensor cores can reach, by counting: it
 // assembles their PTX, finds the loop over the terms in the machine's code, and counts the instructions of the longest way through
 // it. It needs no GPU, only ptxas and cuobjdump of CUDA's toolkit (nvdisasm beside it):
 //
@@ -88,6 +88,7 @@ func run(rewrite bool) error {
 	var list strings.Builder
 	list.WriteString("# Percent of mma.sync's rate that the largest blocks can reach, by counting (not measured): capability, kernel, loop,\n" +
 		"# percent, what bounds it; of the longest way through a loop: instructions, products, reads of 128 bytes of shared memory, copies to it.\n" +
+		"# om_hopper: of wgmma's rate; instructions of a warp, products of a warpgroup and what they read, copies of boxes.\n" +
 		"# Made by go run ./cuda/kernels/_roofline -rewrite.\n")
 	listed, err := listedPercents()
 	if err != nil && !rewrite {
@@ -122,6 +123,9 @@ func run(rewrite bool) error {
 				}
 			}
 		}
+	}
+	if err := countHopper(dir, &list, listed); err != nil {
+		below = append(below, err)
 	}
 	fmt.Print(list.String())
 	if rewrite {
@@ -230,7 +234,7 @@ func disassembled(dir, family, kernel string, capability int) ([]instruction, in
 	if capability == oldCapability {
 		old = "_OLD"
 	}
-	said, err := exec.Command(program("OPTIMEM_PTXAS"+old, "ptxas"), "-v", "-arch=sm_"+strconv.Itoa(capability), from,
+	said, err := exec.Command(program("OPTIMEM_PTXAS"+old, "ptxas"), "-v", "-arch="+kernels.Architecture(family, capability), from,
 		"-o", to).CombinedOutput()
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w\n%s", err, said)
@@ -332,7 +336,7 @@ func longestWay(body []instruction) loop {
 		}
 		w.longest++
 		switch {
-		case strings.HasPrefix(in.name, "HMMA"):
+		case strings.HasPrefix(in.name, "HMMA"), strings.HasPrefix(in.name, "HGMMA"):
 			w.products++
 			w.depth = 16
 			switch {
@@ -352,7 +356,7 @@ func longestWay(body []instruction) loop {
 			default:
 				w.reads++
 			}
-		case strings.HasPrefix(in.name, "LDGSTS"), strings.HasPrefix(in.name, "STS"):
+		case strings.HasPrefix(in.name, "LDGSTS"), strings.HasPrefix(in.name, "STS"), strings.HasPrefix(in.name, "UTMALDG"):
 			w.copies++
 		}
 		offer := func(to int) {
