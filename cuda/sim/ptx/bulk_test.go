@@ -14,7 +14,8 @@ import (
 // source is where the tensors of these tests lie; results are written at at.
 const source = at + 1<<30
 
-// async writes the kernel k, which has its thread's number as %r0, maps as %x8 and %x9, the tile as %r1 and the mbarriers as %r2.
+// async writes the kernel k, which has its thread's number as %r0, maps as %x8 and %x9, the tile as %r1 and the
+// mbarriers as %r2.
 func async(body string) string {
 	return `.version 8.0
 .target sm_90a
@@ -60,8 +61,8 @@ func matrix(rows, columns, boxRows, boxColumns, swizzle int) ptx.TensorMap {
 	}
 }
 
-// begin has the first thread make an mbarrier for one arrival, await waits for its phase 0 and dump gives the tile away, four bytes
-// of each thread at a time.
+// begin has the first thread make an mbarrier for one arrival, await waits for its phase 0 and dump gives the tile
+// away, four bytes of each thread at a time.
 const (
 	begin = `@!%p1 bra BEGUN; mbarrier.init.shared::cta.b64 [%r2], 1; fence.proxy.async.shared::cta; BEGUN: bar.sync 0;`
 	await = `WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra WAIT;`
@@ -139,7 +140,8 @@ func TestOneDimension(t *testing.T) {
 	}
 }
 
-// refills is a kernel of two warps: thread 32 brings four lots through two places, and the first warp reads them and says so.
+// refills is a kernel of two warps: thread 32 brings four lots through two places, and the first warp reads them
+// and says so.
 const refills = `@!%p1 bra BEGUN; mbarrier.init.shared::cta.b64 [%r2], 1; mbarrier.init.shared::cta.b64 [%r2+8], 1;
 	mbarrier.init.shared::cta.b64 [%r2+16], 32; mbarrier.init.shared::cta.b64 [%r2+24], 32; fence.proxy.async.shared::cta; BEGUN: bar.sync 0;
 	mov.u32 %r20, 0; setp.ge.u32 %p3, %r0, 32; @%p3 bra BRINGS;

@@ -2,12 +2,14 @@ package ptx
 
 import "strconv"
 
-// Barriers that only some threads wait at (mbarrier) order what their barriers of whole blocks do not, so kernels that have
-// them, bulk copies or products of warpgroups are watched by vector clocks: a view says of every actor up to which of its
-// ticks another knows that it is done. Actors are a block's threads, then its warpgroups, whose products read shared memory
-// by themselves, then its mbarriers, each for the copies that it counts: their ticks are groups of products and phases.
+// Barriers that only some threads wait at (mbarrier) order what barriers of whole blocks do not, so kernels
+// that have them, bulk copies or products of warpgroups are watched by vector clocks: a view says of every actor
+// up to which of its ticks another knows that it is done. Actors are a block's threads, then its warpgroups, whose
+// products read shared memory by themselves, then its mbarriers, each for the copies that it counts: their ticks
+// are groups of products and phases.
 
-// A view is what an actor knows of others: seen in any way, and fenced where a fence for the asynchronous proxy lies between.
+// A view is what an actor knows of others: seen in any way, and fenced where a fence for the asynchronous proxy
+// lies between.
 type view struct {
 	seen, fenced []uint32
 }
@@ -194,8 +196,8 @@ func (t *thread) raceWith(at, who int, was string, why purpose) bool {
 	return false
 }
 
-// noteGlobal is note for global memory in kernels with views. Of several readers it is known only whether a barrier of the
-// whole block was since.
+// noteGlobal is note for global memory in kernels with views. Of several readers it is known only whether a
+// barrier of the whole block was since.
 func (t *thread) noteGlobal(w *window, at, n int, why purpose) bool {
 	me, a := t.number(), t.b.async
 	for i := at; i < at+n; i++ {

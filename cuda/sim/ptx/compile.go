@@ -278,7 +278,8 @@ type labels struct {
 	outer *labels
 }
 
-// lookThrough finds a function's labels: its own, and those of each of the braces in it, in the order in which those open.
+// lookThrough finds a function's labels: its own, and those of each of the braces in it, in the order in which
+// those open.
 func (c *compiler) lookThrough(f *function) (own *labels, braces []*labels) {
 	own = &labels{here: make(map[string]*target)}
 	at := own

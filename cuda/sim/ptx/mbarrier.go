@@ -11,8 +11,8 @@ const maxBarrierCount = 1<<20 - 1
 // maxBarriers bounds the mbarriers of a block.
 const maxBarriers = 1 << 10
 
-// An mbarrier lies in shared memory, counts arrivals and bytes that are copied, and goes to its next phase when none is
-// missing.
+// An mbarrier lies in shared memory, counts arrivals and bytes that are copied, and goes to its next phase when
+// none is missing.
 type mbarrier struct {
 	at, actor         int
 	live              bool
@@ -125,8 +125,8 @@ func buildArrive(c *compiler, s *statement, in space, expects bool) action {
 	}
 }
 
-// buildWait makes mbarrier.try_wait and mbarrier.test_wait. The first time that a phase is not over, try_wait says so, as it
-// may; the next time the thread rests until it is.
+// buildWait makes mbarrier.try_wait and mbarrier.test_wait. The first time that a phase is not over, try_wait says
+// so, as it may; the next time the thread rests until it is.
 func buildWait(c *compiler, s *statement, in space, parity, rests bool) action {
 	if len(s.args) != 3 && (len(s.args) != 4 || !rests) {
 		c.fail("%s has %d operands", s.op, len(s.args))
@@ -253,8 +253,8 @@ func (m *mbarrier) advance() {
 	m.gathered.forget()
 }
 
-// rest lets the block go on in which threads rest at mbarriers or gave up their turn, or ends it. It reports whether there are
-// any: copies are made only once they keep someone from going on.
+// rest lets the block go on in which threads rest at mbarriers or gave up their turn, or ends it. It reports
+// whether there are any: copies are made only once they keep someone from going on.
 func (b *block) rest() bool {
 	rests := slices.ContainsFunc(b.threads, func(t *thread) bool { return t.state == atWait || t.state == yielded })
 	if rests && !b.wake() && !b.landOne() && !b.resume() {

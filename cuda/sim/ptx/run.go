@@ -56,7 +56,8 @@ const (
 	Divergence
 	Trap
 	TooLong
-	// BadBarrier is an mbarrier that is used as it must not be, or waited at for ever; BadMap a tensor map that cannot be used.
+	// BadBarrier is an mbarrier that is used as it must not be, or waited at for ever; BadMap a tensor map that
+	// cannot be used.
 	BadBarrier
 	BadMap
 )

@@ -8,8 +8,8 @@ import (
 // TensorMapBytes is the size of a tensor map.
 const TensorMapBytes = 128
 
-// A TensorMap says how a tensor lies in global memory and which box of it is copied at a time. The fields have the numbers
-// of cuTensorMapEncodeTiled; the innermost dimension is the first.
+// A TensorMap says how a tensor lies in global memory and which box of it is copied at a time. The fields have the
+// numbers of cuTensorMapEncodeTiled; the innermost dimension is the first.
 type TensorMap struct {
 	Type, Rank, Interleave, Swizzle, Promotion, Fill uint8
 	Address                                          uint64
@@ -75,8 +75,8 @@ var mapTypes = [...]int{1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4}
 // swizzleSpans are the bytes of the lines that each mode's pattern is for.
 var swizzleSpans = [...]int{0, 32, 64, 128}
 
-// swizzled returns where a byte lies whose pattern is for lines of 32, 64 or 128 bytes; 0 is none. Of the pieces of 16
-// bytes in a line, the number is turned by that of the line of 128 bytes, of the whole of shared memory.
+// swizzled returns where a byte lies whose pattern is for lines of 32, 64 or 128 bytes; 0 is none. Of the pieces
+// of 16 bytes in a line, the number is turned by that of the line of 128 bytes, of the whole of shared memory.
 func swizzled(address uint64, span int) uint64 {
 	if span == 0 {
 		return address

@@ -2,14 +2,16 @@ package ptx
 
 import "strings"
 
-// Groups are a thread's groups of wgmma: how many were closed, how many of those are known to be done, and its fences.
+// Groups are a thread's groups of wgmma: how many were closed, how many of those are known to be done, and its
+// fences.
 type groups struct {
 	closed, done, fences uint32
 }
 
 // A mark is what is known of a register that products of warpgroups use.
 type mark struct {
-	// group is that of the last product, 0 is none; shape its columns where it summed up in it; under the fences that there were.
+	// group is that of the last product, 0 is none; shape its columns where it summed up in it; under the fences
+	// that there were.
 	group, shape, under uint32
 	// touched is one more than the fences that there were when an instruction used it.
 	touched uint32
@@ -22,8 +24,8 @@ type touch struct {
 	others   []int32
 }
 
-// watch finds the registers of products, and those that are moved from and to them, and which instructions use them. A move takes along
-// what is known of a register, as compilers give several names to one.
+// watch finds the registers of products, and those that are moved from and to them, and which instructions use
+// them. A move takes along what is known of a register, as compilers give several names to one.
 func (c *compiler) watch() {
 	if len(c.groups) == 0 {
 		return

@@ -2,7 +2,8 @@ package ptx
 
 import "strconv"
 
-// A groupProduct is wgmma.mma_async of 64×columns results with 32-bit sums and 16 terms of two bytes, which a warpgroup computes.
+// A groupProduct is wgmma.mma_async of 64×columns results with 32-bit sums and 16 terms of two bytes, which a
+// warpgroup computes.
 type groupProduct struct {
 	columns   int
 	kind      scalar
@@ -135,8 +136,8 @@ func (b *block) exchangeGroup(t *thread) bool {
 	return true
 }
 
-// A descriptor is where a factor lies in shared memory, of pieces of 16 bytes: 8×2 of them are a tile, or 2, 4 or 8 times that
-// where lines of pieces are swizzled.
+// A descriptor is where a factor lies in shared memory, of pieces of 16 bytes: 8×2 of them are a tile, or 2, 4 or
+// 8 times that where lines of pieces are swizzled.
 type descriptor struct {
 	start, leading, stride, base uint64
 	span                         int // of what is swizzled, in bytes; 0 is nothing
@@ -151,7 +152,8 @@ func describe(bits uint64) descriptor {
 	}
 }
 
-// piece returns where a piece lies: of eight terms of a row, piece k of two, or where the factor is turned of eight rows of a term.
+// piece returns where a piece lies: of eight terms of a row, piece k of two, or where the factor is turned of
+// eight rows of a term.
 func (d descriptor) piece(outer, inner int, turned bool) uint64 {
 	o, i, wide := uint64(outer), uint64(inner), uint64(max(d.span, 16))
 	var at uint64
@@ -282,8 +284,8 @@ func same(list []*thread, slot int, what string) bool {
 	return true
 }
 
-// multiply computes a warpgroup's product. A warp has 16 of the rows, and of eight columns a thread has sums as mma has them. How
-// hardware rounds within a product is not documented: sums are rounded once.
+// multiply computes a warpgroup's product. A warp has 16 of the rows, and of eight columns a thread has sums as
+// mma has them. How hardware rounds within a product is not documented: sums are rounded once.
 func (g *groupProduct) multiply(list []*thread) {
 	for _, t := range list {
 		if !t.claim(g) {

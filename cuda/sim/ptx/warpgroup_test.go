@@ -18,7 +18,8 @@ func descriptor(start, leading, stride, mode int) uint64 {
 	return uint64(start/16) | uint64(leading/16)<<16 | uint64(stride/16)<<32 | uint64(mode)<<62
 }
 
-// A layout is how NVIDIA draws a factor of 16 terms in shared memory: where row r and term k are, and the descriptor of that.
+// A layout is how NVIDIA draws a factor of 16 terms in shared memory: where row r and term k are, and the
+// descriptor of that.
 type layout struct {
 	name                  string
 	at                    func(r, k int) int
@@ -42,8 +43,8 @@ var layouts = []layout{
 // rightAt is where the right factor lies.
 const rightAt = 32768
 
-// group is a warpgroup's kernel: it brings 64 KiB to shared memory, multiplies, and gives each thread's sums away. FILL sets the sums
-// before, PRODUCTS are to be replaced.
+// group is a warpgroup's kernel: it brings 64 KiB to shared memory, multiplies, and gives each thread's sums away.
+// FILL sets the sums before, PRODUCTS are to be replaced.
 const group = `.reg .b64 %y<9>; ld.param.u64 %x1, [q]; shl.b32 %r3, %r0, 4;
 	FILL: cvt.u64.u32 %x2, %r3; add.u64 %x3, %x1, %x2; ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%x3]; add.u32 %r8, %r1, %r3;
 	st.shared.v4.u32 [%r8], {%r4, %r5, %r6, %r7}; add.u32 %r3, %r3, 2048; setp.lt.u32 %p2, %r3, 65536; @%p2 bra FILL;
@@ -122,7 +123,8 @@ func compareSums(out []byte, columns int, scale, more float64) error {
 	return nil
 }
 
-// TestWarpgroups multiplies factors that lie in every way that is known, of every number of columns, and from registers.
+// TestWarpgroups multiplies factors that lie in every way that is known, of every number of columns, and from
+// registers.
 func TestWarpgroups(t *testing.T) {
 	run := func(t *testing.T, kind string, left, right layout, columns int, products string, scale, more float64) {
 		t.Helper()
@@ -254,7 +256,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestAnyChange leaves out, doubles and exchanges statements of asynchronous kernels: whatever they are, they fail as they may.
+// TestAnyChange leaves out, doubles and exchanges statements of asynchronous kernels: whatever they are, they fail
+// as they may.
 func TestAnyChange(t *testing.T) {
 	l := layouts[4]
 	in := factors("f16", l, l, 8)

@@ -36,8 +36,8 @@ bool holds(const memory &m) {
 
 } // namespace tensormap
 
-// cuTensorMapEncodeTiled has the rules that NVIDIA gives, but for that of strides which are multiples of each other. How the bytes of
-// a map are used is not documented: these are what cuda/sim/ptx reads.
+// cuTensorMapEncodeTiled has the rules that NVIDIA gives, but for that of strides which are multiples of each
+// other. How the bytes of a map are used is not documented: these are what cuda/sim/ptx reads.
 API cuTensorMapEncodeTiled(char *map, int type, unsigned rank, uint64_t address, const uint64_t *dims, const uint64_t *strides,
 						   const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill) {
 	BEGIN("cuTensorMapEncodeTiled")
