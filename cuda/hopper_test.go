@@ -35,7 +35,7 @@ func TestHopperPTX(t *testing.T) {
 	}
 	dev, lib := open(t, "order=lazy:3 memory=64M cc=90")
 	in := lib.Interpret(t)
-	compareHopper(t, dev, []sizes{{67, 261, 328}, {9, 258, 584}, {1, 8, 72}})
+	compareHopper(t, dev, []sizes{{67, 261, 328}, {9, 258, 1096}, {1, 8, 72}})
 	compareHopperAlone(t, dev, []int{1, 9, 70, 1, 70})
 	t.Run("recorded", func(t *testing.T) {
 		defer cuda.HopperFrom(1, 1)()
@@ -251,17 +251,17 @@ func TestHopperChosen(t *testing.T) {
 func TestHopperColumns(t *testing.T) {
 	defer cuda.HopperFrom(1, 1)()
 	dev, _ := open(t, "order=lazy:2 memory=128M cc=90")
-	for _, alone := range []bool{false, true} {
-		for _, k := range []int{72, 2056} {
-			c := multiplied{tensor.BFloat16, "", 70, 600, k, alone, "relu"}
-			whole := c.graph(t, true)
-			divided, _ := rewrite.SplitRowsAt(whole, func(int) []int { return []int{0, 104, 112, 400, c.n} })
-			if len(divided.Ops) != 5 {
-				t.Fatal("nothing is divided")
-			}
-			if !bytes.Equal(byWGMMA(t, dev, whole).Data, byWGMMA(t, dev, divided).Data) {
-				t.Errorf("%d terms, rows alone %v: other bits", k, alone)
-			}
+	for _, c := range []multiplied{
+		{tensor.BFloat16, "", 70, 600, 72, false, "relu"}, {tensor.BFloat16, "", 70, 600, 2056, false, "relu"},
+		{tensor.BFloat16, "", 70, 600, 72, true, "relu"}, {tensor.Float16, "", 1, 9000, 1096, true, ""},
+	} {
+		whole := c.graph(t, true)
+		divided, _ := rewrite.SplitRowsAt(whole, func(int) []int { return []int{0, 104, 112, c.n * 2 / 3 / 8 * 8, c.n} })
+		if len(divided.Ops) != 5 {
+			t.Fatal("nothing is divided")
+		}
+		if !bytes.Equal(byWGMMA(t, dev, whole).Data, byWGMMA(t, dev, divided).Data) {
+			t.Errorf("%+v: other bits", c)
 		}
 	}
 }
