@@ -26,18 +26,15 @@ const decodedLines = 8
 func (m *matrix[T]) decode(group []float32, width, l, lines, k0, k1 int) {
 	r := 0
 	if turn := turns[m.encoding.Name]; turn != nil && m.set != nil && m.set.Turns() && lines >= simd.TurnedLines {
-		room := tasks.Take[struct {
-			turning
-			turningRoom
-		}]()
-		x := &room.turning
+		room := tasks.Take[fewCodesRoom]()
+		x := &room.turning[0]
 		x.turningRoom, x.set, x.stride, x.width, x.blocks = &room.turningRoom, m.set, m.line, width, (k1-k0)/int(m.encoding.Elements)
 		for ; r+simd.TurnedLines <= lines; r += simd.TurnedLines {
 			x.src, x.dst = m.data[m.lineAt(l+r)+blocksAt(m.encoding, k0):], group[r:]
 			turn(x)
 		}
-		x.turningRoom, x.set, x.src, x.dst = nil, nil, nil, nil
-		tasks.Give(room)
+		x.dst = nil
+		room.give()
 	}
 	if r == lines {
 		return
@@ -66,15 +63,15 @@ func (m *matrix[T]) decode(group []float32, width, l, lines, k0, k1 int) {
 
 // turns has the encodings whose blocks the kernels of a processor decode and turn at once. The others are decoded in Go.
 var turns = map[string]func(x *turning){
-	"Q4_0":             func(x *turning) { x.halfBytes(18, &tableQ4) },
+	"Q4_0":             func(x *turning) { x.plain(2, 1, &tableQ4) },
 	"INT4/128 float16": func(x *turning) { x.int4(128, simd.Float16) }, "INT4/128 bfloat16": func(x *turning) { x.int4(128, simd.BFloat16) },
 	"INT4/64 float16": func(x *turning) { x.int4(64, simd.Float16) }, "INT4/64 bfloat16": func(x *turning) { x.int4(64, simd.BFloat16) },
 	"INT4/32 float16": func(x *turning) { x.int4(32, simd.Float16) }, "INT4/32 bfloat16": func(x *turning) { x.int4(32, simd.BFloat16) },
-	"IQ4_NL": func(x *turning) { x.halfBytes(18, &tableIQ4) },
-	"Q4_1":   (*turning).q41,
+	"IQ4_NL": func(x *turning) { x.plain(2, 1, &tableIQ4) },
+	"Q4_1":   func(x *turning) { x.plain(4, 1, &tableOwn) },
 	"Q5_0":   func(x *turning) { x.q50(16) },
 	"Q5_1":   func(x *turning) { x.q50(0) },
-	"Q8_0":   (*turning).q80,
+	"Q8_0":   func(x *turning) { x.plain(2, 2, nil) },
 	"Q4_K":   (*turning).q4k,
 	"Q5_K":   (*turning).q5k,
 	"Q6_K":   (*turning).q6k,
@@ -152,13 +149,17 @@ func (x *turning) heads(blocks int, src []byte, size int) {
 	x.set.Heads(blocks, src, x.stride, size, x.small[:], x.d[:], minima)
 }
 
-// halfBytes is for blocks of a half, the scale, and 16 bytes.
-func (x *turning) halfBytes(size int, table *[32]byte) {
-	x.heads(x.blocks, x.src, size)
-	if x.again(x.src[2:]) {
+// plain is for blocks of a half, the scale, perhaps another, the minimum, and pieces of 16 bytes.
+func (x *turning) plain(head, pieces int, table *[32]byte) {
+	x.heads(x.blocks, x.src, head+16*pieces)
+	if x.again(x.src[head:]) {
 		return
 	}
-	x.run(simd.Turn{Steps: x.blocks, Pieces: 1, Src: x.src[2:], Gap: 2, Scales: x.d[:], Table: table})
+	t := simd.Turn{Steps: x.blocks, Pieces: pieces, Src: x.src[head:], Gap: head, Scales: x.d[:], Table: table}
+	if head == 4 {
+		t.Minima = x.d[minima:]
+	}
+	x.run(t)
 }
 
 // mxfp4 is for blocks of an exponent and 16 bytes.
@@ -170,16 +171,6 @@ func (x *turning) mxfp4() {
 		}
 	}
 	x.run(simd.Turn{Steps: x.blocks, Pieces: 1, Src: x.src[1:], Gap: 1, Scales: x.d[:], Table: &tableMX})
-}
-
-func (x *turning) q41() {
-	x.heads(x.blocks, x.src, 20)
-	if x.again(x.src[4:]) {
-		return
-	}
-	x.run(simd.Turn{
-		Steps: x.blocks, Pieces: 1, Src: x.src[4:], Gap: 4, Scales: x.d[:], Minima: x.d[minima:], Table: &tableOwn,
-	})
 }
 
 // int4 is for blocks of n numbers: a half that is the scale, the code that stands for nothing, and codes of half a byte.
@@ -202,14 +193,6 @@ func (x *turning) int4(n int, round simd.Element) {
 	})
 }
 
-func (x *turning) q80() {
-	x.heads(x.blocks, x.src, 34)
-	if x.again(x.src[2:]) {
-		return
-	}
-	x.run(simd.Turn{Steps: x.blocks, Pieces: 2, Src: x.src[2:], Gap: 2, Scales: x.d[:]})
-}
-
 // q50 is for blocks of 32 codes whose fifth bits are together: of Q5_0, or of Q5_1, which have a minimum.
 func (x *turning) q50(zero int) {
 	t := simd.Turn{Steps: x.blocks, Pieces: 2, Src: x.codes[:], Stride: simd.Expanded, Scales: x.d[:]}
@@ -222,16 +205,11 @@ func (x *turning) q50(zero int) {
 	x.run(t)
 }
 
-// scalesK makes the scales and minima of groups of the one block of Q4_K or Q5_K.
-func (x *turning) scalesK() {
-	x.set.ScalesK(x.src, x.stride, x.small[:], x.groups[:], x.groups[minimaK:])
-}
-
 // minimaK is where the minima of groups begin.
 const minimaK = simd.TurnedLines * simd.TurnedLines
 
 func (x *turning) q4k() {
-	x.scalesK()
+	x.set.ScalesK(x.src, x.stride, x.small[:], x.groups[:], x.groups[minimaK:])
 	if x.again(x.src[16:]) {
 		return
 	}
@@ -241,7 +219,7 @@ func (x *turning) q4k() {
 }
 
 func (x *turning) q5k() {
-	x.scalesK()
+	x.set.ScalesK(x.src, x.stride, x.small[:], x.groups[:], x.groups[minimaK:])
 	x.set.ExpandQ5K(simd.TurnedLines, x.src, x.stride, x.codes[:])
 	x.run(simd.Turn{
 		Steps: 8, Pieces: 2, Src: x.codes[:], Stride: simd.Expanded, Scales: x.groups[:], Minima: x.groups[minimaK:],
@@ -255,11 +233,8 @@ func (x *turning) q6k() {
 	}
 	x.set.Turn(&scales)
 	if x.words != nil {
-		if !x.kept {
-			x.turn = simd.Turn{Steps: 16, Pieces: 1, Stride: x.stride, Scales: x.groups[:]}
-		}
-		x.turn.Src, x.turn.Ahead = x.src, x.ahead
-		if x.kept = x.set.WordsQ6K(&x.turn, x.nth, x.words); x.kept {
+		x.turn = simd.Turn{Steps: 16, Pieces: 1, Src: x.src, Stride: x.stride, Scales: x.groups[:], Ahead: x.ahead}
+		if x.set.WordsQ6K(&x.turn, x.nth, x.words) {
 			return
 		}
 	}
