@@ -295,14 +295,7 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 			return nil, fmt.Errorf("what answers must be: %w", err)
 		}
 	}
-	var engine *generate.Engine
-	for _, n := range []int{max(opts.Sequences, defaultSequences), max(opts.Sequences, 1)} {
-		opts.Sequences = n
-		var capacity *runtime.CapacityError
-		if engine, err = generate.New(r.ctx, model, opts); !errors.As(err, &capacity) {
-			break
-		}
-	}
+	engine, err := r.newEngine(model, &opts)
 	if err != nil {
 		return nil, err
 	}
@@ -318,8 +311,9 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 		t.defaults = r.opts.Defaults(t.defaults)
 	}
 	t.done = append(closers{engine.Close}, done...)
-	if p, err := engine.Forecast(r.ctx); err == nil {
-		t.passSeconds = p.Forecast.Seconds
+	t.elsewhere = opts.Remote != nil
+	if seconds, err := engine.PassSeconds(r.ctx); err == nil {
+		t.passSeconds = seconds
 	}
 	t.allBytes = weightBytes(model)
 	return t, nil
@@ -331,6 +325,21 @@ func weightBytes(model *models.Model) (n int64) {
 		n += w.Bytes()
 	}
 	return n
+}
+
+// newEngine starts an engine for as many sequences as are usual, or for no more than were asked for; opts say then which.
+func (r *Registry) newEngine(model *models.Model, opts *generate.Options) (engine *generate.Engine, err error) {
+	if r.opts.Remote != nil {
+		opts.Remote = r.opts.Remote(opts.Session)
+	}
+	for _, n := range []int{max(opts.Sequences, defaultSequences), max(opts.Sequences, 1)} {
+		opts.Sequences = n
+		var capacity *runtime.CapacityError
+		if engine, err = generate.New(r.ctx, model, *opts); !errors.As(err, &capacity) {
+			break
+		}
+	}
+	return engine, err
 }
 
 // defaultSequences is for how many sequences of a full context there is room if the share admits it.

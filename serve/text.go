@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ type textRunner struct {
 	done                  closers
 	budgetBytes, allBytes int64
 	passSeconds           float64
+	// elsewhere says that passes run where [Options.Remote] has them run.
+	elsewhere bool
 	// defaults are what holds where a request does not say.
 	defaults generate.Defaults
 	// base is a request that says nothing.
@@ -143,23 +146,30 @@ func onlyTexts(r *oip.Request, name string) ([]string, error) {
 
 func sessionFacts(s *runtime.Session, budgetBytes, allBytes int64) facts {
 	f := facts{budgetBytes: budgetBytes, allBytes: allBytes, join: 1}
-	if s == nil {
-		return f
-	}
-	m := s.Metrics()
-	f.heldBytes, f.weightBytes, f.cacheBytes, f.ringBytes = m.HeldBytes, m.WeightBytes, m.CacheBytes, m.RingBytes
-	f.activationBytes, f.workBytes = m.ActivationBytes, m.WorkBytes
-	f.passes, f.calls, f.joined, f.movedBytes, f.loadedBytes = m.Runs, m.Calls, m.Joined, m.MovedBytes, m.LoadedBytes
-	f.passing, f.stall = m.Passing, m.Stall
-	if m.Runs > 0 {
-		f.passSeconds = m.Passing.Seconds() / float64(m.Runs)
+	if s != nil {
+		f.add(s.Metrics())
 	}
 	return f
 }
 
+// add adds what a session did, of several that run a model together the number of passes of one.
+func (f *facts) add(m runtime.Metrics) {
+	f.heldBytes, f.weightBytes, f.cacheBytes = f.heldBytes+m.HeldBytes, f.weightBytes+m.WeightBytes, f.cacheBytes+m.CacheBytes
+	f.ringBytes, f.activationBytes, f.workBytes = f.ringBytes+m.RingBytes, f.activationBytes+m.ActivationBytes, f.workBytes+m.WorkBytes
+	f.passes, f.calls, f.joined = m.Runs, m.Calls, m.Joined
+	f.movedBytes, f.loadedBytes = f.movedBytes+m.MovedBytes, f.loadedBytes+m.LoadedBytes
+	f.passing, f.stall = f.passing+m.Passing, f.stall+m.Stall
+	if m.Runs > 0 {
+		f.passSeconds += m.Passing.Seconds() / float64(m.Runs)
+	}
+}
+
 func (t *textRunner) facts() facts {
 	e := t.Engine()
-	f := sessionFacts(e.Session(), t.budgetBytes, t.allBytes)
+	f := sessionFacts(nil, t.budgetBytes, t.allBytes)
+	for _, m := range e.Metrics() {
+		f.add(m)
+	}
 	stats := e.Stats()
 	f.waiting, f.running, f.rows, f.tokens = stats.Waiting, stats.Running, stats.Rows, stats.Tokens
 	if f.passSeconds == 0 {
@@ -170,6 +180,9 @@ func (t *textRunner) facts() facts {
 }
 
 func (t *textRunner) giveBack(ctx context.Context) error {
+	if t.elsewhere {
+		return fmt.Errorf("%s runs over several devices, which keep their memory", t.name)
+	}
 	return ignoreClosed(t.Engine().Session().Yield(ctx))
 }
 
@@ -180,7 +193,11 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-func (t *textRunner) resume() { t.Engine().Session().Resume() }
+func (t *textRunner) resume() {
+	if !t.elsewhere {
+		t.Engine().Session().Resume()
+	}
+}
 
 func (t *textRunner) close() error { return t.done.close() }
 

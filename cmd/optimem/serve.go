@@ -29,6 +29,7 @@ import (
 	"github.com/optimem/optimem/cmd/optimem/internal/running"
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/serve"
 	"github.com/optimem/optimem/serve/otlp"
 	"github.com/optimem/optimem/top"
@@ -269,6 +270,12 @@ func (s *serving) tell(r *serve.Registry) {
 func (s *serving) registryOptions(telling *top.Server) serve.Options {
 	session := s.Options(nil, 0)
 	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
+	var over func(runtime.Options) func(context.Context, generate.RemoteModel) (generate.Remote, error)
+	if devices := deviceList(s.Device); len(devices) > 1 { // other models than those that write are on the first
+		session.Device, over = devices[0], func(share runtime.Options) func(context.Context, generate.RemoteModel) (generate.Remote, error) {
+			return overDevices(devices, share)
+		}
+	}
 	adapters := make(map[string]string)
 	for _, f := range s.Folders {
 		adapters[f.Name] = f.Path
@@ -281,6 +288,7 @@ func (s *serving) registryOptions(telling *top.Server) serve.Options {
 		Top:  telling,
 		Stop: s.stops, Schema: schema, Grammar: s.grammar, Logprobs: s.logprobs, Adapters: adapters, Adapter: s.Adapter, Traces: s.traces,
 		Version: s.ownVersion(), Memory: s.Memory.Bytes, Session: session, HostMemory: int64(s.HostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
+		Remote:  over,
 		Context: s.context, KV: generate.KVTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
 			s.override(&d.Sampling)
 			d.MaxTokens = cmp.Or(s.maxTokens, d.MaxTokens)

@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -359,5 +360,43 @@ func TestServeRefuses(t *testing.T) {
 	var errs strings.Builder
 	if code := doMain([]string{"serve", dir, "--listen", l.Addr().String()}, io.Discard, &errs); code != command.ExitFailed || !strings.Contains(errs.String(), "in use") {
 		t.Errorf("an address that is taken: %d %s", code, fmt.Sprint(&errs))
+	}
+}
+
+// TestServeSeveralDevices: texts that are asked for at once are computed over two devices, and are what one writes; the memory of such
+// a model is not given back, and that is said.
+func TestServeSeveralDevices(t *testing.T) {
+	const device = "emu:memory=64MiB,bandwidth=10GB/s"
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "chat"), os.DirFS(chatModel)); err != nil {
+		t.Fatal(err)
+	}
+	s := startServer(t, dir, "--listen", "127.0.0.1:0", "--memory", "8MiB", "--device", device+","+device)
+	const body = `{"model":"chat","temperature":0,"messages":[{"role":"user","content":"What is the capital of Peru?"}]}`
+	var asked sync.WaitGroup
+	for range 6 {
+		asked.Go(func() {
+			resp, err := http.Post("http://"+s.address+"/v1/chat/completions", "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != 200 || !strings.Contains(string(text), "The capital of Peru is Lima.") {
+				t.Errorf("%d, %v: %s", resp.StatusCode, err, text)
+			}
+		})
+	}
+	asked.Wait()
+	if err := s.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	s.says(t, "memory was not given back: chat runs over several devices")
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.ends(t); code != command.ExitDone {
+		t.Errorf("it ends with %d", code)
 	}
 }

@@ -104,7 +104,7 @@ func (r *Run) PoolFlags(cmd *cobra.Command) {
 	command.Grouped(flags, command.MemoryGroup, "memory", "host-memory")
 	flags.Var(&r.MaxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
 	command.Grouped(flags, command.ModelGroup, "open-memory")
-	flags.StringVar(&r.Device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
+	flags.StringVar(&r.Device, "device", "", "a `DEVICE`: cpu, cuda:N, cuda:0,cuda:1 for texts, or emu:… (default: a GPU, else the CPU)")
 	flags.IntVar(&r.Threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
 	command.Grouped(flags, command.DeviceGroup, "device", "threads")
 	flags.BoolVar(&r.Quiet, "quiet", false, "print no facts and no warnings")
