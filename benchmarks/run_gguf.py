@@ -3,7 +3,7 @@
     python benchmarks/run_gguf.py OPTIMEM FILE.gguf [--rounds 5] [--tokens 64] [--words 200] [--speed SPEED]
 
 Each round runs every program once, in turns, as a process of its own, which answers a short prompt before it is timed:
-optimem as a server that streams. "fresh" is optimem generate instead, whose first token waits for weights to be read, too.
+optimem as a server that streams, also with factors that are rounded as peers round them (--precision). "fresh" is optimem generate instead, whose first token waits for weights to be read, too.
 "read" is what a token takes of memory at least, the bytes of all tensors but an embedding of its own, times tokens a second, in GB/s and as a
 part of what the machine reads with as many threads ("the machine", which --speed SPEED measures: go build -o SPEED ./benchmarks/speed). "memory" is the
 most that a process held at a time, in MiB; of llama.cpp that is with Python, whose share is said before the table.
@@ -84,6 +84,9 @@ def main():
     rows = {}
     for threads in (1, 2):
         rows["optimem", threads] = lambda t=threads: warm(a.program, a.file, t, a.tokens, prompt, ["--speculate", "off"])
+        for rounded in ("int8", "bf16"):
+            rows[f"optimem, --precision {rounded}", threads] = lambda t=threads, r=rounded: warm(
+                a.program, a.file, t, a.tokens, prompt, ["--speculate", "off", "--precision", r])
         rows["optimem, fresh", threads] = lambda t=threads: ours(a.program, a.file, t, a.tokens, prompt, ["--speculate", "off"])
         rows["llama.cpp", threads] = lambda t=threads: peer(a.file, t, a.tokens, prompt)
         rows["OpenVINO GenAI", threads] = lambda t=threads: openvino(a.file, t, a.tokens, prompt)

@@ -2,21 +2,11 @@ package cuda
 
 import (
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
-	"github.com/optimem/optimem/internal/replace"
 )
-
-// mostKeptBytes bounds the assembled kernels that a folder keeps: those of some drivers and GPUs.
-const mostKeptBytes = 256 << 20
 
 // A loading is a family of kernels that is being loaded, or was.
 type loading struct {
@@ -64,7 +54,7 @@ func (d *Device) load(family string) (driver.Module, error) {
 		released := func(capability int) string { return kernels.AssembledName(family, capability, 0, image) }
 		// A GPU runs what was assembled for one of its major capability and a lower minor one.
 		for _, name := range []string{own, released(d.info.Capability), released(d.info.Capability / 10 * 10)} {
-			cubin, err := readAssembled(filepath.Join(d.cache, name))
+			cubin, err := kernels.ReadAssembled(filepath.Join(d.cache, name))
 			if err != nil {
 				continue
 			}
@@ -79,7 +69,7 @@ func (d *Device) load(family string) (driver.Module, error) {
 		if d.lib.Links() {
 			cubin, err := d.lib.Assemble(image)
 			if err == nil && len(cubin) <= kernels.MaxAssembledBytes {
-				_ = keepAssembled(d.cache, own, cubin) // a folder that cannot be written is one that nothing is kept in
+				_ = kernels.KeepAssembled(d.cache, own, cubin) // a folder that cannot be written is one that nothing is kept in
 				image = cubin
 			}
 			if d.failed(err); d.gone() {
@@ -92,66 +82,4 @@ func (d *Device) load(family string) (driver.Module, error) {
 		return 0, fmt.Errorf("kernels of %s: %w", family, d.failed(err))
 	}
 	return m, nil
-}
-
-// readAssembled reads an assembled image.
-func readAssembled(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	file, err := io.ReadAll(io.LimitReader(f, kernels.MaxAssembledBytes+1<<10))
-	if err != nil {
-		return nil, err
-	}
-	return kernels.UnpackAssembled(file)
-}
-
-// keeping is held while a process changes a folder of assembled kernels.
-var keeping sync.Mutex
-
-// keepAssembled writes an assembled image into a folder, whole or not at all, and removes the oldest that drivers assembled where
-// there are too many.
-func keepAssembled(dir, name string, cubin []byte) error {
-	keeping.Lock()
-	defer keeping.Unlock()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if err := replace.File(filepath.Join(dir, name), kernels.PackAssembled(cubin)); err != nil {
-		return err
-	}
-	return dropOldest(dir, mostKeptBytes)
-}
-
-// dropOldest removes the oldest files that drivers' assemblers made, until at most so many bytes are left of all.
-func dropOldest(dir string, most int64) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var total int64
-	var own []fs.FileInfo
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !strings.HasSuffix(e.Name(), ".cubin") {
-			continue // another process removed it, or it is not ours
-		}
-		total += info.Size()
-		if strings.Count(e.Name(), ".") == 4 { // the driver's release is in the name
-			own = append(own, info)
-		}
-	}
-	slices.SortFunc(own, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
-	for _, info := range own {
-		if total <= most {
-			break
-		}
-		if err := os.Remove(filepath.Join(dir, info.Name())); err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		total -= info.Size()
-	}
-	return nil
 }

@@ -154,7 +154,7 @@ func TestOldestAssembledAreDropped(t *testing.T) {
 		most int64
 		left string
 	}{{400, "abcde"}, {399, "abde"}, {200, "ade"}, {0, "de"}} {
-		if err := cuda.DropOldest(folder, c.most); err != nil {
+		if err := kernels.DropOldest(folder, c.most); err != nil {
 			t.Fatal(err)
 		}
 		var left string

@@ -159,7 +159,7 @@ func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 				graph.ErrUnsupported, p, d.info.Capability/10, d.info.Capability%10)
 		}
 	}
-	l, err := LowerFor(g, d.info.Capability)
+	l, err := LowerFor(g, d.lowered())
 	if err != nil || !d.blas.may && !d.blas.asked {
 		return l, err
 	}

@@ -25,8 +25,8 @@ type Options struct {
 	// says, and if the library is found; "none" is the kernels here alone. Some columns of a product are computed as the library
 	// computes the whole one, so that a linear that is cut has the same bits, if it takes that way for them.
 	CUBLASLt string
-	// Environment returns variables of the environment that say where Python environments and toolkits are, in which cuBLASLt may be:
-	// os.Getenv; nil is none.
+	// Environment returns variables of the environment: those that say where Python environments and toolkits are, in which cuBLASLt
+	// may be, and OPTIMEM_WGMMA, of which "none" is that no kernel of wgmma computes. It is os.Getenv; nil is none.
 	Environment func(name string) string
 	// Cache is a folder with kernels that were assembled before, which then need not be compiled: those of a release, and those
 	// that drivers compiled, which are added if the folder can be written. Files that are damaged, or of other kernels,
@@ -84,7 +84,7 @@ type Device struct {
 	// away says that the context was given back until it is needed again, which waking guards.
 	away   bool
 	waking sync.Mutex
-	// noHopper says that the driver did not take kernels of wgmma.
+	// noHopper says that the driver did not take kernels of wgmma, or that nobody wants them.
 	noHopper atomic.Bool
 	// enough is how many threads have work before one takes more of it, far the first number that quotients are not computed of
 	// by multiplying. They are enoughThreads and leastFar, but in tests.
@@ -126,6 +126,7 @@ func (d *Device) try(opts Options) error {
 		return err
 	}
 	defer d.leave()
+	d.noHopper.Store(opts.Environment != nil && opts.Environment("OPTIMEM_WGMMA") == "none")
 	var err error
 	if d.release, err = d.lib.Version(); err != nil {
 		return err

@@ -21,9 +21,6 @@ func OnHost(t sysmem.Topology, took func(node int)) (undo func()) {
 	return func() { topology, near = host, before }
 }
 
-// DropOldest is dropOldest.
-var DropOldest = dropOldest
-
 // Prepared is [Device.Prepare] that returns when everything is loaded.
 func (d *Device) Prepared(l *graph.Lowered) {
 	d.Prepare(l)

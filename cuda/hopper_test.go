@@ -277,6 +277,31 @@ func TestHopperRefused(t *testing.T) {
 	}
 }
 
+// TestHopperUnwanted: OPTIMEM_WGMMA=none has other kernels compute.
+func TestHopperUnwanted(t *testing.T) {
+	defer cuda.HopperFrom(1, 1)()
+	_, lib := openSimulated(t, "order=lazy:2 memory=64M cc=90")
+	for value, wanted := range map[string]bool{"": true, "auto": true, "none": false} {
+		dev, err := cuda.New(cuda.Options{Library: lib.Path, Environment: func(name string) string {
+			return map[string]string{"OPTIMEM_WGMMA": value}[name]
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, w := numbers(tensor.Float16, 67, 72), numbers(tensor.Float16, 33, 72)
+		l, err := dev.Lower(loweredOp(t, graph.Op{Kind: "linear"}, []*tensor.Tensor{x, w}).Graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is := l.Steps[0].Kernel == cuda.HopperKernel; is != wanted {
+			t.Errorf("%q: it is computed by %s", value, l.Steps[0].Kernel)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestHopperUneven: rows that do not lie evenly have the bits of those that do.
 func TestHopperUneven(t *testing.T) {
 	defer cuda.HopperFrom(1, 1)()

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/internal/sysmem"
 )
@@ -71,7 +69,7 @@ func describe(lib *driver.Library, ordinal int) (info Info, id driver.DeviceID, 
 	if info.Multiprocessors, err = lib.Attribute(id, driver.Multiprocessors); err != nil {
 		return info, id, err
 	}
-	info.Address, info.Node = address(lib, id), -1
+	info.Address, info.Node = lib.Address(id), -1
 	if node, ok := topology().Near(info.Address); ok {
 		info.Node = node
 	}
@@ -80,15 +78,3 @@ func describe(lib *driver.Library, ordinal int) (info Info, id driver.DeviceID, 
 
 // topology is the host's, but in tests.
 var topology = sysmem.ReadTopology
-
-// address returns where a GPU is on the PCI bus, as the host writes it, "" where the driver does not say.
-func address(lib *driver.Library, id driver.DeviceID) string {
-	var at [3]int
-	for i, a := range []driver.Attribute{driver.PCIDomain, driver.PCIBus, driver.PCIDevice} {
-		var err error
-		if at[i], err = lib.Attribute(id, a); err != nil {
-			return ""
-		}
-	}
-	return fmt.Sprintf("%04x:%02x:%02x.0", at[0], at[1], at[2])
-}

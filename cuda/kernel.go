@@ -144,7 +144,8 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 			in, _ := g.Specs(op, nil, nil)
 			step.Kernel, step.WorkBytes = hopperKernel, max(step.WorkBytes, hopperWork(in, op.Attrs))
 		}
-		if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && !graph.IsEncoded(op.Attrs) && widensOnGPU(in, op.Attrs, capability) {
+		if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && !graph.IsEncoded(op.Attrs) &&
+			widensOnGPU(in, op.Attrs, capability) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
 	}

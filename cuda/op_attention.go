@@ -220,7 +220,8 @@ func (t *attention) launch(l *launch) error {
 	switch {
 	case fits && !t.causal && t.queries <= mostDecoded && t.keys >= decodeKeys && t.inSixteens(1, 2):
 		return t.decode(l)
-	case fits && (half || narrow(l.attrs)) && flashes(l.s.d.info.Capability, t.q.dtype, widest) && t.inSixteens(0, 1, 2):
+	case fits && (half || narrow(l.attrs)) && flashes(l.s.d.info.Capability, t.q.dtype, widest) &&
+		t.inSixteens(0, 1, 2):
 		name := "bf16"
 		if t.q.dtype == tensor.Float16 {
 			name = "f16"

@@ -11,8 +11,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Linears of half floats on GPUs of compute capability 9.0, by wgmma: kernels/hopper.h. Which ones is decided with the plan, from sizes
-// and from how operands lie.
+// Linears of half floats on GPUs of 9.0, by wgmma: kernels/hopper.h. Plans decide which ones, by sizes and by how operands lie.
 
 // hopperKernel is what reports call them.
 const hopperKernel = "linear_wgmma"
@@ -33,8 +32,7 @@ func Shared(capabilities ...int) int {
 	return lowest
 }
 
-// The constants of kernels/hopper.h: the columns of a block, and the terms, the stages and the bytes beside them that are in shared
-// memory.
+// The constants of kernels/hopper.h: the columns of a block, and the terms, stages and bytes beside them in shared memory.
 const (
 	hopperColumns = 256
 	hopperTerms   = 64
@@ -149,6 +147,14 @@ func pitchOf(lines tensor.Layout, k int64, size int) (int64, bool) {
 	return 0, false
 }
 
+// lowered is the compute capability for which graphs are lowered.
+func (d *Device) lowered() int {
+	if d.noHopper.Load() {
+		return min(d.info.Capability, kernels.HopperCapability-1)
+	}
+	return d.info.Capability
+}
+
 // hopper reports whether the stream's GPU has a kernel of wgmma. One whose driver does not take it has none of them from then on.
 func (s *stream) hopper(name string) (bool, error) {
 	d := s.d
@@ -194,10 +200,12 @@ func (l *launch) hopperProduct(p product) (done bool, err error) {
 	c.read(p.left).i64(leftPitch / int64(size)).read(p.right).i64(rightPitch / int64(size))
 	c.productEnding(l, p).i64(p.m).i64(p.n).i64(p.k).i64(d.part).i32(int32(flag(p.n%4 == 0 && out.address%16 == 0)))
 	c.tensorMap(p.left, p.k, p.m, leftPitch, d.rows).tensorMap(p.right, p.k, p.n, rightPitch, d.columns)
-	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, hopperSharedBytes(d.rows)); err != nil || d.parts < 2 {
+	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, hopperSharedBytes(d.rows)); err != nil ||
+		d.parts < 2 {
 		return true, err
 	}
-	c = l.call("om_tensor_sum_"+suffix(out.dtype)).write(out).scratch(l.work.slice(0, d.partsBytes(out.size()))).productEnding(l, p)
+	c = l.call("om_tensor_sum_"+suffix(out.dtype)).write(out).scratch(l.work.slice(0,
+		d.partsBytes(out.size()))).productEnding(l, p)
 	return true, c.i64(p.n).i64(out.size()).i32(int32(d.parts)).over(out.size())
 }
 
@@ -231,7 +239,8 @@ func (c *call) tensorMap(o operand, k, lines, pitch, box int64) *call {
 		return c
 	}
 	m, err := c.s.d.lib.DescribeTensor(driver.Tensor{
-		Type: tensorTypes[o.dtype], Address: driver.Pointer(o.first()), Terms: uint64(k), Lines: uint64(lines), Pitch: uint64(pitch),
+		Type: tensorTypes[o.dtype], Address: driver.Pointer(o.first()), Terms: uint64(k), Lines: uint64(lines),
+		Pitch:    uint64(pitch),
 		BoxTerms: hopperTerms, BoxLines: uint32(box),
 	}, &c.s.room)
 	if err != nil {

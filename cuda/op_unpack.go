@@ -35,9 +35,11 @@ func (s *stream) Unpack(ctx context.Context, dst, src device.Region, list []devi
 	}
 	for i := range list {
 		x := &list[i]
-		if x.From < 0 || x.From >= from.bytes || x.Low < 0 || x.Low > x.High || x.High > x.Bytes || x.Bytes >= mostUnpacked ||
+		if x.From < 0 || x.From >= from.bytes || x.Low < 0 || x.Low > x.High || x.High > x.Bytes ||
+			x.Bytes >= mostUnpacked ||
 			x.To < 0 || x.High-x.Low > to.bytes-x.To {
-			return fmt.Errorf("BUG: a block is to be decoded from %d of %d to %d of %d bytes: %+v", x.From, from.bytes, x.To,
+			return fmt.Errorf("BUG: a block is to be decoded from %d of %d to %d of %d bytes: %+v", x.From,
+				from.bytes, x.To,
 				to.bytes, *x)
 		}
 	}

@@ -32,8 +32,8 @@ type Options struct {
 	// can, or "auto" for the first one found. "none" is the kernels here. "" is those, but for large products on tensor cores where a
 	// table says that the library is to compute them (GPUs of 9.x to 11.x) and it is found.
 	CUBLASLt string
-	// CUDAEnvironment returns variables of the environment that say where that library may be, such as VIRTUAL_ENV: os.Getenv; nil is
-	// none.
+	// CUDAEnvironment returns variables of the environment: those that say where that library may be, such as VIRTUAL_ENV, and
+	// OPTIMEM_WGMMA, of which "none" is that no kernel of wgmma computes. It is os.Getenv; nil is none.
 	CUDAEnvironment func(name string) string
 	// CUDACache is a folder with a GPU's kernels as they were assembled before, so that the driver need not compile them: those
 	// of a release, and those that it compiled, which are added if the folder can be written. "" is none.

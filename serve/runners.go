@@ -277,8 +277,9 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	if done = append(done, more...); err != nil {
 		return nil, err
 	}
-	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Draft: draft, Sequences: f.settings.Sequences,
-		Context: cmp.Or(f.settings.Context, r.opts.Context), Grow: true}
+	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Draft: draft,
+		Sequences: f.settings.Sequences,
+		Context:   cmp.Or(f.settings.Context, r.opts.Context), Grow: true}
 	opts.Session.Memory, opts.Session.Mode, opts.Session.HostMemory = share, f.settings.Mode, 0
 	if _, places := model.Pictures(); places > 0 {
 		opts.Pictures = defaultPictures

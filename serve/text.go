@@ -154,8 +154,10 @@ func sessionFacts(s *runtime.Session, budgetBytes, allBytes int64) facts {
 
 // add adds what a session did, of several that run a model together the number of passes of one.
 func (f *facts) add(m runtime.Metrics) {
-	f.heldBytes, f.weightBytes, f.cacheBytes = f.heldBytes+m.HeldBytes, f.weightBytes+m.WeightBytes, f.cacheBytes+m.CacheBytes
-	f.ringBytes, f.activationBytes, f.workBytes = f.ringBytes+m.RingBytes, f.activationBytes+m.ActivationBytes, f.workBytes+m.WorkBytes
+	f.heldBytes, f.weightBytes, f.cacheBytes = f.heldBytes+m.HeldBytes, f.weightBytes+m.WeightBytes,
+		f.cacheBytes+m.CacheBytes
+	f.ringBytes, f.activationBytes, f.workBytes = f.ringBytes+m.RingBytes, f.activationBytes+m.ActivationBytes,
+		f.workBytes+m.WorkBytes
 	f.passes, f.calls, f.joined = m.Runs, m.Calls, m.Joined
 	f.movedBytes, f.loadedBytes = f.movedBytes+m.MovedBytes, f.loadedBytes+m.LoadedBytes
 	f.passing, f.stall = f.passing+m.Passing, f.stall+m.Stall

@@ -383,8 +383,10 @@ func (s *staged) rate(sequences int) float64 {
 // noteStaged says how the model is divided and what is expected of that.
 func (w *writing) noteStaged(context int, kvBytes int64) {
 	s := w.staged
-	w.Note("a context of %d tokens, %s of keys and values, %s", context, ascii.FormatSize(kvBytes), strings.Join(s.peaks, ", "))
-	w.Note("a pass is expected to take %s, and one to end every %s where all are busy; %s are brought for it", running.SecondsText(s.seconds),
+	w.Note("a context of %d tokens, %s of keys and values, %s", context, ascii.FormatSize(kvBytes),
+		strings.Join(s.peaks, ", "))
+	w.Note("a pass is expected to take %s, and one to end every %s where all are busy; %s are brought for it",
+		running.SecondsText(s.seconds),
 		running.SecondsText(s.interval), ascii.FormatSize(s.movedBytes))
 }
 
@@ -442,7 +444,8 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 	}
 	all := engine.Stats()
 	after, peaks := e.metrics()
-	f := &writingFacts{TextResult: *result, KVBytes: e.kv, Peaks: peaks, PeakBytes: after.PeakBytes + engine.DraftBytes(), bounded: bounded(r)}
+	f := &writingFacts{TextResult: *result, KVBytes: e.kv, Peaks: peaks,
+		PeakBytes: after.PeakBytes + engine.DraftBytes(), bounded: bounded(r)}
 	if len(peaks) == 1 {
 		f.Peaks[0] = f.PeakBytes
 	}

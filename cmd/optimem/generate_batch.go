@@ -115,7 +115,8 @@ func (g *generating) expectBatch(ctx context.Context, e *generate.Engine, lines 
 	}
 	n := min(e.Sequences(), len(lines), e.Rows())
 	if s := g.staged; s != nil {
-		g.Say("note", fmt.Sprintf("%d at once over %d stages, about %.3g tokens a second once prompts are read", n, len(s.peaks), s.rate(n)))
+		g.Say("note", fmt.Sprintf("%d at once over %d stages, about %.3g tokens a second once prompts are read", n,
+			len(s.peaks), s.rate(n)))
 		return nil
 	}
 	writes, err := e.ForecastPass(ctx, n, n)
@@ -307,7 +308,8 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 	if s := e.writer.Engine().Stats(); !g.Quiet {
 		_, peaks := e.metrics()
 		g.Say("done", fmt.Sprintf("%s of %s in %s of %.3g tokens each%s", running.Counted(int(s.Tokens), "token"),
-			running.Counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)), peakText(peaks)))
+			running.Counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)),
+			peakText(peaks)))
 	}
 	return answers, nil
 }

@@ -83,14 +83,16 @@ func (w *writing) over(devices []string) func(context.Context, generate.RemoteMo
 }
 
 // overDevices has the passes of an engine run over devices, each with a session of these options.
-func overDevices(devices []string, opts runtime.Options) func(context.Context, generate.RemoteModel) (generate.Remote, error) {
+func overDevices(devices []string, opts runtime.Options) func(context.Context,
+	generate.RemoteModel) (generate.Remote, error) {
 	sessions := make([]runtime.Options, len(devices))
 	for i, name := range devices {
 		sessions[i] = opts
 		sessions[i].Device = name
 	}
 	return func(ctx context.Context, m generate.RemoteModel) (generate.Remote, error) {
-		d, err := pipeline.OpenDevices(ctx, m.Model, m.Largest, sessions, pipeline.Options{Steps: &m.Steps, Typical: m.Least, Slower: true})
+		d, err := pipeline.OpenDevices(ctx, m.Model, m.Largest, sessions,
+			pipeline.Options{Steps: &m.Steps, Typical: m.Least, Slower: true})
 		if err != nil {
 			return nil, err
 		}

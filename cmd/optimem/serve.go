@@ -272,7 +272,8 @@ func (s *serving) registryOptions(telling *top.Server) serve.Options {
 	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
 	var over func(runtime.Options) func(context.Context, generate.RemoteModel) (generate.Remote, error)
 	if devices := deviceList(s.Device); len(devices) > 1 { // other models than those that write are on the first
-		session.Device, over = devices[0], func(share runtime.Options) func(context.Context, generate.RemoteModel) (generate.Remote, error) {
+		session.Device, over = devices[0], func(share runtime.Options) func(context.Context,
+			generate.RemoteModel) (generate.Remote, error) {
 			return overDevices(devices, share)
 		}
 	}

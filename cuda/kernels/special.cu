@@ -7,7 +7,7 @@
 #define FUNCTION static
 #endif
 
-// Which function: specials of op_special.go.
+// Which function: specials of op_elementwise.go.
 enum {
 	LGAMMA, DIGAMMA, TRIGAMMA, ERFINV, ENTR, ERFCX, LOG_NDTR, NDTRI, BESSEL_J0, BESSEL_J1, BESSEL_Y0, BESSEL_Y1, SPHERICAL_J0, I0, I0E,
 	I1, I1E

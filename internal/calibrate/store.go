@@ -210,7 +210,8 @@ func Correct(path string, h Host, disk storage.Disk, bytesPerSecond float64) (be
 	}
 	known := rates.On(disk)
 	before = known.DiskBytes
-	if before <= 0 || math.Abs(bytesPerSecond/before-1) <= correctable || !(bytesPerSecond > 0) || math.IsInf(bytesPerSecond, 0) {
+	if before <= 0 || math.Abs(bytesPerSecond/before-1) <= correctable || !(bytesPerSecond > 0) ||
+		math.IsInf(bytesPerSecond, 0) {
 		return before, false, nil
 	}
 	if rates.Disks == nil {

@@ -28,7 +28,8 @@ func (m *matrix[T]) decode(group []float32, width, l, lines, k0, k1 int) {
 	if turn := turns[m.encoding.Name]; turn != nil && m.set != nil && m.set.Turns() && lines >= simd.TurnedLines {
 		room := tasks.Take[fewCodesRoom]()
 		x := &room.turning[0]
-		x.turningRoom, x.set, x.stride, x.width, x.blocks = &room.turningRoom, m.set, m.line, width, (k1-k0)/int(m.encoding.Elements)
+		x.turningRoom, x.set, x.stride, x.width, x.blocks = &room.turningRoom, m.set, m.line, width,
+			(k1-k0)/int(m.encoding.Elements)
 		for ; r+simd.TurnedLines <= lines; r += simd.TurnedLines {
 			x.src, x.dst = m.data[m.lineAt(l+r)+blocksAt(m.encoding, k0):], group[r:]
 			turn(x)

@@ -69,8 +69,8 @@ var diagram = map[string][]string{
 	"device/null":       {"device", "graph", "tensor"},
 	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
 	"device/late":       {"device", "graph"},
-	"cuda":              {"device", "graph", "graph/rewrite", "internal/replace", "tensor", "tensor/encoded", "cuda/..."},
-	"cuda/...":          {"device", "graph", "tensor", "cuda/..."},
+	"cuda":              {"device", "graph", "graph/rewrite", "tensor", "tensor/encoded", "cuda/..."},
+	"cuda/...":          {"device", "graph", "internal/replace", "tensor", "cuda/..."},
 	"internal/cpu": {
 		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/axes", "internal/cpu/blocked", "internal/cpu/codes", "internal/cpu/elementwise",
 		"internal/cpu/images", "internal/cpu/index", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks",

@@ -84,7 +84,10 @@ func openGPUs(o Options, names []string) (Machine, error) {
 		}
 	}
 	c.arrange = arrangedBy(oldest.Arrange)
-	c.device.Lower = func(g *graph.Graph) (*graph.Lowered, error) { return cuda.LowerFor(g, cuda.Shared(capabilities...)) }
+	c.device.Lower = func(g *graph.Graph) (*graph.Lowered,
+		error) {
+		return cuda.LowerFor(g, cuda.Shared(capabilities...))
+	}
 	own := o.pager(o.MemoryBytes)
 	own.HostBytes = o.HostBytes / int64(len(devices)) // as plans share it
 	spread, err := chunker.Spread(devices, chunker.Options{Device: own})

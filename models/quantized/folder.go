@@ -54,7 +54,8 @@ func Weights(ckpt *loader.Checkpoint, quantization json.RawMessage, dtype tensor
 	if err := json.Unmarshal(quantization, &q); err != nil {
 		return nil, fmt.Errorf("%w: quantization_config: %w", loader.ErrFormat, err)
 	}
-	b := &quantBuilder{quantConfig: q, dtype: dtype, values: ckpt.Values, all: make(map[string]*tensor.Weight, len(ckpt.Weights))}
+	b := &quantBuilder{quantConfig: q, dtype: dtype, values: ckpt.Values,
+		all: make(map[string]*tensor.Weight, len(ckpt.Weights))}
 	for i := range ckpt.Weights {
 		b.all[ckpt.Weights[i].Name] = &ckpt.Weights[i]
 	}
@@ -218,7 +219,8 @@ func (b *quantBuilder) module(name string) error {
 	case slices.Contains([]string{"activation_scale", "input_scale", "input_global_scale"}, kind) &&
 		(b.Method == "fp8" || b.Method == "compressed-tensors"):
 		b.gone[name] = true // activations are not rounded
-	case b.Method == "bitsandbytes" && strings.HasPrefix(kind, "bitsandbytes__") && strings.HasSuffix(module, ".weight.quant_state"):
+	case b.Method == "bitsandbytes" && strings.HasPrefix(kind, "bitsandbytes__") &&
+		strings.HasSuffix(module, ".weight.quant_state"):
 		return b.nested(strings.TrimSuffix(module, ".weight.quant_state"), kind)
 	case kind == "SCB" && b.Method == "bitsandbytes":
 		return b.llmInt8(module)
@@ -301,7 +303,8 @@ func (b *quantBuilder) words(module string, order encoded.Order) error {
 			return fmt.Errorf("%w: %s has %d lines of words, no multiple of 3", loader.ErrFormat, codes.Name, first)
 		}
 	}
-	w := encoded.Words{Bits: b.Bits, Order: order, Codes: codes.Span(), Scales: scales.Span(), Zeros: zeros.Span(), DType: scales.DType}
+	w := encoded.Words{Bits: b.Bits, Order: order, Codes: codes.Span(), Scales: scales.Span(), Zeros: zeros.Span(),
+		DType: scales.DType}
 	if w.Columns, w.Rows = first, second*each; order == encoded.AlongColumns {
 		w.Columns, w.Rows = first/unit*each, second
 		if b.Checkpoint != "gptq_v2" {
@@ -351,7 +354,8 @@ func inOrder(index *tensor.Weight, columns, group int64) (bool, error) {
 	for k := range columns {
 		g := int64(int32(binary.LittleEndian.Uint32(raw[4*k:])))
 		if g < 0 || g >= groups {
-			return false, fmt.Errorf("%w: %s has column %d in group %d of %d", loader.ErrFormat, index.Name, k, g, groups)
+			return false, fmt.Errorf("%w: %s has column %d in group %d of %d", loader.ErrFormat, index.Name, k, g,
+				groups)
 		}
 		ordered = ordered && g == k/group
 	}
@@ -388,11 +392,13 @@ func (b *quantBuilder) llmInt8(module string) error {
 			return err
 		}
 		if kind[0] != 0 {
-			return &cells.UnsupportedError{What: fmt.Sprintf("%s %d, an order of bytes other than that of rows", format.Name, kind[0])}
+			return &cells.UnsupportedError{What: fmt.Sprintf("%s %d, an order of bytes other than that of rows",
+				format.Name, kind[0])}
 		}
 	}
 	w := encoded.Signed8{
-		Rows: rows, Columns: columns, Group: columns, Codes: codes.Span(), Scales: scales.Span(), Of127: true, DType: b.dtype,
+		Rows: rows, Columns: columns, Group: columns, Codes: codes.Span(), Scales: scales.Span(), Of127: true,
+		DType: b.dtype,
 	}
 	b.add(module, rows, columns, w.DType, w.Matrix)
 	return nil
@@ -413,7 +419,8 @@ func (b *quantBuilder) floats8(module, codesKind, kind string, dtype tensor.DTyp
 		return err
 	}
 	f := encoded.Floats8{
-		Rows: rows, Columns: columns, BlockRows: rows, BlockColumns: columns, Codes: codes.Span(), Scales: scales.Span(),
+		Rows: rows, Columns: columns, BlockRows: rows, BlockColumns: columns, Codes: codes.Span(),
+		Scales:     scales.Span(),
 		ScaleDType: scales.DType, DType: dtype,
 	}
 	switch s := scales.Layout.Shape; {
@@ -425,7 +432,8 @@ func (b *quantBuilder) floats8(module, codesKind, kind string, dtype tensor.DTyp
 			b.BlockSize = []int64{128, 128}
 		}
 		f.BlockRows, f.BlockColumns = b.BlockSize[0], b.BlockSize[1]
-		if err := sized(scales, (rows+f.BlockRows-1)/f.BlockRows, (columns+f.BlockColumns-1)/f.BlockColumns); err != nil {
+		if err := sized(scales, (rows+f.BlockRows-1)/f.BlockRows,
+			(columns+f.BlockColumns-1)/f.BlockColumns); err != nil {
 			return err
 		}
 	}
@@ -465,7 +473,8 @@ func (b *quantBuilder) nested(module, kind string) error {
 		q.Shape[0] > size || q.Shape[1] > size || q.Block < 32 || q.Block > 4096 || q.Block&(q.Block-1) != 0 {
 		return fmt.Errorf("%w: %s says %.200s", loader.ErrFormat, state.Name, text)
 	}
-	w := encoded.Nested{Rows: q.Shape[0], Columns: q.Shape[1], Block: q.Block, Kind: strings.ToUpper(q.Kind), DType: dtype}
+	w := encoded.Nested{Rows: q.Shape[0], Columns: q.Shape[1], Block: q.Block, Kind: strings.ToUpper(q.Kind),
+		DType: dtype}
 	codes, err := b.part(module, "weight", tensor.UInt8)
 	if err != nil {
 		return err
@@ -489,7 +498,8 @@ func (b *quantBuilder) nested(module, kind string) error {
 	}
 	for i, want := range table {
 		if got := math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])); got != want {
-			return &cells.UnsupportedError{What: fmt.Sprintf("%s, where code %d is %v and not %v", values.Name, i, got, want)}
+			return &cells.UnsupportedError{What: fmt.Sprintf("%s, where code %d is %v and not %v", values.Name, i,
+				got, want)}
 		}
 	}
 	if err := b.nestedScales(module, &w, q, (numbers+q.Block-1)/q.Block); err != nil {
@@ -497,7 +507,8 @@ func (b *quantBuilder) nested(module, kind string) error {
 	}
 	m, e, ok := w.Matrix()
 	if !ok {
-		return &cells.UnsupportedError{What: fmt.Sprintf("%s, whose rows of %d numbers cut blocks of %d", codes.Name, w.Columns, w.Block)}
+		return &cells.UnsupportedError{What: fmt.Sprintf("%s, whose rows of %d numbers cut blocks of %d",
+			codes.Name, w.Columns, w.Block)}
 	}
 	b.modules = append(b.modules, quantModule{module + ".weight", w.Rows, w.Columns, m, e, dtype})
 	return nil
@@ -554,7 +565,8 @@ func FirstBytes(w *tensor.Weight, most int64) ([]byte, error) {
 	return raw, w.Span().ReadAt(context.Background(), raw, 0)
 }
 
-func (b *quantBuilder) add(module string, rows, columns int64, dtype tensor.DType, matrix func() (encoded.Matrix, *encoded.Encoding)) {
+func (b *quantBuilder) add(module string, rows, columns int64, dtype tensor.DType,
+	matrix func() (encoded.Matrix, *encoded.Encoding)) {
 	m, e := matrix()
 	b.modules = append(b.modules, quantModule{module + ".weight", rows, columns, m, e, dtype})
 }

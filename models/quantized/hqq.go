@@ -119,7 +119,8 @@ func (b *quantBuilder) hqqPacking(module string, q *encoded.HalfQuadratic) error
 		q.Bits = hqqPacked(bits)
 	}
 	if q.Bits == 0 || axis != 0 && axis != 1 {
-		return &cells.UnsupportedError{What: fmt.Sprintf("%s.W_q, codes of %v bits along the axis %d", module, bits, axis)}
+		return &cells.UnsupportedError{What: fmt.Sprintf("%s.W_q, codes of %v bits along the axis %d", module, bits,
+			axis)}
 	}
 	q.Across = axis == 0
 	if compute := b.all[module+".compute_dtype"]; compute != nil {
@@ -129,7 +130,8 @@ func (b *quantBuilder) hqqPacking(module string, q *encoded.HalfQuadratic) error
 			return err
 		}
 		if d, ok := tensor.ParseDType(strings.TrimPrefix(string(raw), "torch.")); !ok || d != q.DType {
-			return &cells.UnsupportedError{What: fmt.Sprintf("%s, %.40q, where scales are of %v", compute.Name, raw, q.DType)}
+			return &cells.UnsupportedError{What: fmt.Sprintf("%s, %.40q, where scales are of %v", compute.Name, raw,
+				q.DType)}
 		}
 	}
 	return nil

@@ -28,8 +28,10 @@ func (b *quantBuilder) metal(module string) error {
 		return err
 	}
 	w := encoded.Affine{
-		Rows: rows, Columns: words * int64(32/b.Bits), Group: b.GroupSize, Bits: b.Bits, Rule: encoded.PlainFloat, Codes: codes.Span(),
-		Scales: scales.Span(), Zeros: zeros.Span(), ScaleDType: scales.DType, ZeroDType: zeros.DType, DType: scales.DType,
+		Rows: rows, Columns: words * int64(32/b.Bits), Group: b.GroupSize, Bits: b.Bits, Rule: encoded.PlainFloat,
+		Codes:  codes.Span(),
+		Scales: scales.Span(), Zeros: zeros.Span(), ScaleDType: scales.DType, ZeroDType: zeros.DType,
+		DType: scales.DType,
 	}
 	if w.Columns%w.Group != 0 {
 		return fmt.Errorf("%w: %s has %d columns, no multiple of %d", loader.ErrFormat, codes.Name, w.Columns, w.Group)
@@ -58,13 +60,15 @@ func (b *quantBuilder) bitnet(module string) error {
 		return err
 	}
 	if scale.NumElements() != 1 {
-		return fmt.Errorf("%w: %s has the shape %v, where one number fits", loader.ErrFormat, scale.Name, scale.Layout.Shape)
+		return fmt.Errorf("%w: %s has the shape %v, where one number fits", loader.ErrFormat, scale.Name,
+			scale.Layout.Shape)
 	}
 	if b.Linear == "autobitlinear" && b.has(module, "bias") {
 		return &cells.UnsupportedError{What: module + ".bias, which an autobitlinear multiplies by its scale"}
 	}
 	w := encoded.Ternary{
-		Rows: 4 * lines, Columns: columns, Codes: codes.Span(), Scale: scale.Span(), ScaleDType: scale.DType, Divides: b.Linear != "autobitlinear",
+		Rows: 4 * lines, Columns: columns, Codes: codes.Span(), Scale: scale.Span(), ScaleDType: scale.DType,
+		Divides: b.Linear != "autobitlinear",
 	}
 	b.add(module, w.Rows, columns, tensor.Float32, w.Matrix)
 	return nil

@@ -47,7 +47,8 @@ func (b *quantBuilder) flattened(w *tensor.Weight) string {
 }
 
 // torchaoParts are the tensors that torchao's weights are made of.
-var torchaoParts = []string{"qdata", "scale", "zero_point", "scale_and_zero", "act_pre_scale", "act_quant_scale", "act_quant_zero_point"}
+var torchaoParts = []string{"qdata", "scale", "zero_point", "scale_and_zero", "act_pre_scale", "act_quant_scale",
+	"act_quant_zero_point"}
 
 // A torchaoState is what a safetensors file says of a tensor of torchao's.
 type torchaoState struct {
@@ -81,7 +82,8 @@ func (b *quantBuilder) torchao(module string) error {
 		return err
 	}
 	switch state.Type {
-	case "", "Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor", "Int4PlainInt32Tensor", "Int4TilePackedTo4dTensor", "Float8Tensor":
+	case "", "Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor", "Int4PlainInt32Tensor",
+		"Int4TilePackedTo4dTensor", "Float8Tensor":
 	default:
 		return &cells.UnsupportedError{What: fmt.Sprintf("%s, a %.60s", codes.Name, state.Type)}
 	}
@@ -100,7 +102,8 @@ func (b *quantBuilder) torchao(module string) error {
 		return b.torchaoTiles(module, state)
 	case scales != nil && !slices.Contains(floats, scales.DType):
 		return &cells.UnsupportedError{What: fmt.Sprintf("%s, scales of %v", scales.Name, scales.DType)}
-	case codes.DType == tensor.Int32, codes.DType == tensor.UInt8, state.Type == "Int4Tensor", state.Type == "" && b.halfBytes(module):
+	case codes.DType == tensor.Int32, codes.DType == tensor.UInt8, state.Type == "Int4Tensor", state.Type == "" &&
+		b.halfBytes(module):
 		return b.torchaoInt4(module)
 	}
 	return b.torchaoBytes(module)
@@ -148,7 +151,8 @@ func (b *quantBuilder) torchaoBytes(module string) error {
 			return err
 		}
 		if zeros.NumElements() != lines*(columns/group) {
-			return fmt.Errorf("%w: %s has the shape %v, where scales have %v", loader.ErrFormat, zeros.Name, zeros.Layout.Shape,
+			return fmt.Errorf("%w: %s has the shape %v, where scales have %v", loader.ErrFormat, zeros.Name,
+				zeros.Layout.Shape,
 				scales.Layout.Shape)
 		}
 		if none, err = isZero(zeros); err != nil {
@@ -159,12 +163,14 @@ func (b *quantBuilder) torchaoBytes(module string) error {
 		}
 	}
 	if none && scales.DType == tensor.Float32 {
-		w := encoded.Signed8{Rows: rows, Columns: columns, Group: group, Codes: w.Codes, Scales: w.Scales, Whole: whole, DType: w.DType}
+		w := encoded.Signed8{Rows: rows, Columns: columns, Group: group, Codes: w.Codes, Scales: w.Scales,
+			Whole: whole, DType: w.DType}
 		b.add(module, rows, columns, w.DType, w.Matrix)
 		return nil
 	}
 	if whole {
-		return &cells.UnsupportedError{What: fmt.Sprintf("%s of %v, one for all, with a zero point", scales.Name, scales.DType)}
+		return &cells.UnsupportedError{What: fmt.Sprintf("%s of %v, one for all, with a zero point", scales.Name,
+			scales.DType)}
 	}
 	if none {
 		w.Zeros, w.Rule = storage.Extent{}, encoded.OffsetInteger
@@ -207,7 +213,8 @@ func (b *quantBuilder) torchaoInt4(module string) error {
 		return err
 	}
 	w := encoded.Affine{
-		Rows: rows, Columns: size * 2 * int64(codes.DType.Size()), Bits: 4, Codes: codes.Span(), Scales: scales.Span(), Zeros: zeros.Span(),
+		Rows: rows, Columns: size * 2 * int64(codes.DType.Size()), Bits: 4, Codes: codes.Span(),
+		Scales: scales.Span(), Zeros: zeros.Span(),
 		ScaleDType: scales.DType, ZeroDType: zeros.DType, ByGroup: true, DType: scales.DType,
 	}
 	switch words, whole := codes.DType == tensor.Int32, zeros.DType == tensor.Int8; {
@@ -216,11 +223,13 @@ func (b *quantBuilder) torchaoInt4(module string) error {
 	case !words && !whole:
 		w.Rule, w.Signed = encoded.MiddleFloat, true
 	default:
-		return &cells.UnsupportedError{What: fmt.Sprintf("%s of %v with zero points of %v", codes.Name, codes.DType, zeros.DType)}
+		return &cells.UnsupportedError{What: fmt.Sprintf("%s of %v with zero points of %v", codes.Name, codes.DType,
+			zeros.DType)}
 	}
 	s := scales.Layout.Shape
 	if len(s) != 2 || s[0] < 1 || w.Columns%int64(s[0]) != 0 || int64(s[1]) != rows {
-		return fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, scales.Name, s, rows, w.Columns)
+		return fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, scales.Name, s,
+			rows, w.Columns)
 	}
 	if err := sized(zeros, int64(s[0]), rows); err != nil {
 		return err
@@ -248,15 +257,19 @@ func (b *quantBuilder) torchaoTiles(module string, state torchaoState) error {
 	}
 	rows, wide := int64(c[0])*8, int64(c[1])*128
 	if len(p) != 3 || p[0] < 1 || wide%int64(p[0]) != 0 || int64(p[1]) != rows || p[2] != 2 {
-		return fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, pairs.Name, p, rows, wide)
+		return fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, pairs.Name, p,
+			rows, wide)
 	}
 	w := encoded.Affine{
-		Rows: rows, Columns: wide, Wide: wide, GroupRows: rows, Group: wide / int64(p[0]), Bits: 4, Rule: encoded.MiddleFloat,
-		Codes: codes.Span(), Tiles: true, Scales: pairs.Span(), ScaleDType: pairs.DType, ByGroup: true, Paired: true, DType: pairs.DType,
+		Rows: rows, Columns: wide, Wide: wide, GroupRows: rows, Group: wide / int64(p[0]), Bits: 4,
+		Rule:  encoded.MiddleFloat,
+		Codes: codes.Span(), Tiles: true, Scales: pairs.Span(), ScaleDType: pairs.DType, ByGroup: true,
+		Paired: true, DType: pairs.DType,
 	}
 	if s := state.Data.Shape; len(s) == 2 {
 		if s[0] < 1 || s[0] > rows || s[1] < 1 || s[1] > wide {
-			return fmt.Errorf("%w: %s has tiles of [%d %d], where the weight is %v", loader.ErrFormat, codes.Name, rows, wide, s)
+			return fmt.Errorf("%w: %s has tiles of [%d %d], where the weight is %v", loader.ErrFormat, codes.Name,
+				rows, wide, s)
 		}
 		w.Rows, w.Columns = s[0], s[1]
 	}

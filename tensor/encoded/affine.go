@@ -104,7 +104,8 @@ func (a *affine) fill(ctx context.Context, first, n int64, p []byte) error {
 		if e := a.encoding; e != nil {
 			for b := range a.Columns / e.Elements {
 				at := b*e.Elements/a.Group*n + r
-				if err := a.block(row[b*e.Bytes:][:e.Bytes], scales[at], zeros[at], s.zeros[b*e.Elements:][:e.Elements]); err != nil {
+				if err := a.block(row[b*e.Bytes:][:e.Bytes], scales[at], zeros[at],
+					s.zeros[b*e.Elements:][:e.Elements]); err != nil {
 					return fmt.Errorf("row %d: %w", first+r, err)
 				}
 			}

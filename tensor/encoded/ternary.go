@@ -61,5 +61,6 @@ func (t Ternary) Matrix() (Matrix, *Encoding) {
 		}
 		return nil
 	}
-	return Matrix{Rows: t.Rows, RowBytes: rowBytes, Parts: []storage.Extent{t.Codes, t.Scale}, SlabRows: t.Rows, Fill: fill}, e
+	return Matrix{Rows: t.Rows, RowBytes: rowBytes, Parts: []storage.Extent{t.Codes, t.Scale}, SlabRows: t.Rows,
+		Fill: fill}, e
 }

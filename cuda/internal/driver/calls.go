@@ -341,8 +341,10 @@ func (l *Library) DescribeTensor(t Tensor, room *TensorRoom) ([]byte, error) {
 	at := -uintptr(unsafe.Pointer(&room.bytes[0])) % 64
 	room.sizes, room.pitch[0] = [2]uint64{t.Terms, t.Lines}, t.Pitch
 	room.box, room.steps = [2]uint32{t.BoxTerms, t.BoxLines}, [2]uint32{1, 1}
-	code := l.call(fnTensorMapEncodeTiled, uintptr(unsafe.Pointer(&room.bytes[at])), uintptr(t.Type), rank, uintptr(t.Address),
-		uintptr(unsafe.Pointer(&room.sizes[0])), uintptr(unsafe.Pointer(&room.pitch[0])), uintptr(unsafe.Pointer(&room.box[0])),
+	code := l.call(fnTensorMapEncodeTiled, uintptr(unsafe.Pointer(&room.bytes[at])), uintptr(t.Type), rank,
+		uintptr(t.Address),
+		uintptr(unsafe.Pointer(&room.sizes[0])), uintptr(unsafe.Pointer(&room.pitch[0])),
+		uintptr(unsafe.Pointer(&room.box[0])),
 		uintptr(unsafe.Pointer(&room.steps[0])), plain, by128Bytes, read128Bytes, zeros)
 	return room.bytes[at : at+TensorMapBytes], l.check(fnTensorMapEncodeTiled, code)
 }

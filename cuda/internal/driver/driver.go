@@ -318,3 +318,15 @@ type Tensor struct {
 	Terms, Lines, Pitch uint64
 	BoxTerms, BoxLines  uint32
 }
+
+// Address returns where a GPU is on the PCI bus, as the host writes it, "" where the driver does not say.
+func (l *Library) Address(id DeviceID) string {
+	var at [3]int
+	for i, a := range []Attribute{PCIDomain, PCIBus, PCIDevice} {
+		var err error
+		if at[i], err = l.Attribute(id, a); err != nil {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%04x:%02x:%02x.0", at[0], at[1], at[2])
+}

@@ -217,7 +217,8 @@ func (n *nvrtc) compile(name, target string) (string, error) {
 	}
 	ptx := n.text(program, n.ptxSize, n.ptx)
 	if architecture != target {
-		ptx = headLines.ReplaceAllString(ptx, ".version "+kernels.HopperVersion+"\n.target "+strings.Replace(target, "compute", "sm", 1))
+		ptx = headLines.ReplaceAllString(ptx,
+			".version "+kernels.HopperVersion+"\n.target "+strings.Replace(target, "compute", "sm", 1))
 	}
 	return ptx, nil
 }

@@ -59,7 +59,8 @@ func countHopper(dir string, list *strings.Builder, listed map[string]float64) e
 		fmt.Fprintf(list, "%d %s 0 %.0f %s %d %d %d %d\n", capability, kernel, percent, bound, l.longest, l.products,
 			l.products*(groupLeft+hopperRight)*groupTerms*2/128, bring.copies)
 		if most := listed[place(capability, kernel, 0)]; math.Round(percent) < most {
-			below = append(below, fmt.Errorf("%s: %.0f percent, the list says %.0f", place(capability, kernel, 0), percent, most))
+			below = append(below, fmt.Errorf("%s: %.0f percent, the list says %.0f", place(capability, kernel, 0),
+				percent, most))
 		}
 	}
 	return errors.Join(below...)

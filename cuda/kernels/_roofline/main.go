@@ -234,7 +234,8 @@ func disassembled(dir, family, kernel string, capability int) ([]instruction, in
 	if capability == oldCapability {
 		old = "_OLD"
 	}
-	said, err := exec.Command(program("OPTIMEM_PTXAS"+old, "ptxas"), "-v", "-arch="+kernels.Architecture(family, capability), from,
+	said, err := exec.Command(program("OPTIMEM_PTXAS"+old, "ptxas"), "-v",
+		"-arch="+kernels.Architecture(family, capability), from,
 		"-o", to).CombinedOutput()
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w\n%s", err, said)
@@ -356,7 +357,8 @@ func longestWay(body []instruction) loop {
 			default:
 				w.reads++
 			}
-		case strings.HasPrefix(in.name, "LDGSTS"), strings.HasPrefix(in.name, "STS"), strings.HasPrefix(in.name, "UTMALDG"):
+		case strings.HasPrefix(in.name, "LDGSTS"), strings.HasPrefix(in.name, "STS"),
+			strings.HasPrefix(in.name, "UTMALDG"):
 			w.copies++
 		}
 		offer := func(to int) {

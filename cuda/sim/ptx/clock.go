@@ -148,7 +148,8 @@ func (t *thread) noteShared(at, n int, why purpose) bool {
 		}
 		h := &a.traces[i]
 		who := int(h.writer&^byAtomic) - 1
-		if who >= 0 && who != t.id && !(why == toUpdate && h.writer&byAtomic != 0) && !knows(t.view.seen, who, h.wrote) {
+		if who >= 0 && who != t.id && !(why == toUpdate && h.writer&byAtomic != 0) &&
+			!knows(t.view.seen, who, h.wrote) {
 			return t.raceWith(i, who, "written", why)
 		}
 		if why == toRead {

@@ -114,7 +114,8 @@ func buildArrive(c *compiler, s *statement, in space, expects bool) action {
 			n = 1
 		}
 		if n < 1 || int64(n) > int64(m.missing) {
-			t.fault(BadBarrier, "%d arrivals at the mbarrier at %d, of whose %d in phase %d only %d are missing", n, m.at,
+			t.fault(BadBarrier, "%d arrivals at the mbarrier at %d, of whose %d in phase %d only %d are missing", n,
+				m.at,
 				m.expected, m.phase, m.missing)
 			return
 		}

@@ -17,7 +17,8 @@ type quads struct {
 func buildQuads(c *compiler, f *form, s *statement) action {
 	at := slices.Index(f.mods, "m8n8k4")
 	half, float := scalar{'f', 16}, scalar{'f', 32}
-	if !f.take("sync") || !f.take("aligned") || !slices.Equal(f.types, []scalar{float, half, half, float}) || at+2 >= len(f.mods) {
+	if !f.take("sync") || !f.take("aligned") || !slices.Equal(f.types, []scalar{float, half, half, float}) ||
+		at+2 >= len(f.mods) {
 		return nil
 	}
 	left, right := f.mods[at+1], f.mods[at+2]

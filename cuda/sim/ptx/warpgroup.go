@@ -277,7 +277,8 @@ func (w *watched) factor(to []float64, rows int, bits uint64, turned bool, kind 
 func same(list []*thread, slot int, what string) bool {
 	for _, t := range list[1:] {
 		if t.r[slot] != list[0].r[slot] {
-			t.fault(Divergence, "%s: the %s is %#x, and thread %v has %#x", t.meets.name, what, t.r[slot], list[0].at, list[0].r[slot])
+			t.fault(Divergence, "%s: the %s is %#x, and thread %v has %#x", t.meets.name, what, t.r[slot],
+				list[0].at, list[0].r[slot])
 			return false
 		}
 	}

@@ -75,7 +75,8 @@ func (h halfBytes) panel(set *simd.Set, src []byte, stride int, to *simd.CodePan
 	room.heads(set, src, stride, h.size, to, h.head > 2)
 	blocks := len(to.Scales) / (2 * simd.PanelColumns)
 	for b := 0; b < blocks; b += panelBlocks {
-		n := simd.PanelBlocks{Steps: min(panelBlocks, blocks-b), Pieces: 1, Src: src[b*h.size+h.head:], Stride: stride, Gap: h.head}
+		n := simd.PanelBlocks{Steps: min(panelBlocks, blocks-b), Pieces: 1, Src: src[b*h.size+h.head:],
+			Stride: stride, Gap: h.head}
 		set.PutHalfBytes(&n, h.table, room.codes[:], to.Words[b*simd.CodeBlock*simd.PanelColumns:])
 	}
 }

@@ -83,7 +83,8 @@ func LaneBytes(m, k int) int64 {
 // SharedBytes is what all lanes take together.
 func SharedBytes(m, k int) int64 {
 	padded := inPanels(m)
-	panels := inputBytes(max(m, padded), k) + ops.ScratchBytes(4, padded/simd.PanelRows*k/simd.CodeBlock*simd.PanelFactors)
+	panels := inputBytes(max(m, padded), k) + ops.ScratchBytes(4,
+		padded/simd.PanelRows*k/simd.CodeBlock*simd.PanelFactors)
 	blocks := inTiles(m) * k / simd.CodeBlock
 	return max(panels, ops.ScratchBytes(1, blocks*simd.TileCodes)+ops.ScratchBytes(4, blocks*simd.TileFactors)+2*line)
 }

@@ -163,7 +163,8 @@ func multiplyTileCodes(t *CodeTiles, tiles int, p *CodePanel, minima bool, sums,
 			continue
 		}
 		amxCodes(
-			&codesConfig[0], tiles, t.Blocks, lane, least, &p.Words[lane*CodeBlock*PanelColumns], &p.Scales[lane*2*PanelColumns],
+			&codesConfig[0], tiles, t.Blocks, lane, least, &p.Words[lane*CodeBlock*PanelColumns],
+			&p.Scales[lane*2*PanelColumns],
 			&t.Codes[lane*TileCodes], &t.Factors[lane*TileFactors], &room[0], &to[0],
 		)
 	}

@@ -132,7 +132,8 @@ type PanelBlocks struct {
 
 // HasPanelBlocks reports whether there are kernels that make panels of blocks.
 func (s *Set) HasPanelBlocks() bool {
-	return s.HasCodePanels() && s.word.words != nil && s.word.expandNibbles != nil && s.encoded.heads != nil && s.encoded.scalesK != nil
+	return s.HasCodePanels() && s.word.words != nil && s.word.expandNibbles != nil && s.encoded.heads != nil &&
+		s.encoded.scalesK != nil
 }
 
 // check looks at the last byte that is read.
@@ -227,7 +228,8 @@ func (s *Set) RoundTile(t *CodeTiles, row int, x []float32) {
 	last := at + t.Blocks - 1
 	_, _, _ = x[t.Blocks*CodeBlock-1], t.Codes[(last+1)*TileCodes-1], t.Factors[(last+1)*TileFactors-1]
 	factors := t.Factors[at*TileFactors+r:]
-	s.codes.round(t.Blocks, &x[0], &t.Codes[at*TileCodes+r*CodeBlock], TileCodes, &factors[0], &factors[TileRows], 4*TileFactors)
+	s.codes.round(t.Blocks, &x[0], &t.Codes[at*TileCodes+r*CodeBlock], TileCodes, &factors[0], &factors[TileRows],
+		4*TileFactors)
 }
 
 // TileCodes multiplies tiles, from one on, by a panel: a tile's products are the first TileRows·PanelColumns of its TileSums

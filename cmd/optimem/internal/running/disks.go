@@ -48,7 +48,8 @@ func (r *Run) tellDisk(path string, disk storage.Disk, read runtime.DiskRead, wa
 	rate := float64(read.Bytes) / read.Busy.Seconds()
 	host := calibrate.Host{CPU: HostName(sysmem.Read()), Threads: r.Threads}
 	rates, known, err := calibrate.Load(path, host)
-	said := fmt.Sprintf("disk %s was read at %s/s, %s of it", disk, ascii.FormatSize(int64(rate)), ascii.FormatSize(read.Bytes))
+	said := fmt.Sprintf("disk %s was read at %s/s, %s of it", disk, ascii.FormatSize(int64(rate)),
+		ascii.FormatSize(read.Bytes))
 	if err != nil || !known {
 		r.Note("%s; it was not calibrated", said)
 		return
@@ -64,7 +65,8 @@ func (r *Run) tellDisk(path string, disk storage.Disk, read runtime.DiskRead, wa
 	case err != nil:
 		r.Say("warning", fmt.Sprintf("the calibration was not corrected: %v", err))
 	case changed:
-		r.Say("note", fmt.Sprintf("the calibration says now that disk %s gives %s/s, as it was read; it said %s/s", disk,
+		r.Say("note", fmt.Sprintf("the calibration says now that disk %s gives %s/s, as it was read; it said %s/s",
+			disk,
 			ascii.FormatSize(int64(rate)), ascii.FormatSize(int64(before))))
 	}
 }
