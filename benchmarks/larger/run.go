@@ -52,13 +52,14 @@ type report struct {
 	HeldBytes   int64 `json:"held_bytes"`
 	SystemBytes int64 `json:"system_read_bytes,omitempty"`
 	// Of experts: those needed and read in all passes, what a replay says that is read, and what who knows all reads at
-	// least. CountedReads are those of the passes that count. Exact says that these are all that was read, byte for byte,
-	// and that the passes read as many experts as the replay.
+	// least. CountedReads are those of the passes that count, RowBytes what these read of embeddings a row at a time. Exact says
+	// that both are all that was read, byte for byte, and that the passes read as many experts as the replay.
 	ExpertNeeds int64 `json:"expert_needs,omitempty"`
 	ExpertReads int64 `json:"expert_reads,omitempty"`
 	Replayed    int64 `json:"replayed_reads,omitempty"`
 	LeastReads  int64 `json:"belady_reads,omitempty"`
 	ExpertBytes int64 `json:"expert_bytes,omitempty"`
+	RowBytes    int64 `json:"row_bytes,omitempty"`
 
 	CountedReads int64 `json:"counted_expert_reads,omitempty"`
 	Exact        *bool `json:"exact,omitempty"`
@@ -249,7 +250,11 @@ func (r *report) experts(trace *slots.Trace, planned *plan.Plan, before, after o
 	r.LeastReads = slots.Sum(slots.Least(trace, room, places)).Reads
 	r.ExpertBytes = planned.Experts[0].Each[0].ReadBytes()
 	r.CountedReads = after.ExpertReads - before.ExpertReads
-	exact := r.ReadBytes == r.CountedReads*r.ExpertBytes && r.ExpertReads == r.Replayed
+	for _, g := range planned.Gathers {
+		columns := g.Layout.Shape[len(g.Layout.Shape)-1]
+		r.RowBytes += int64(r.Passes*r.Sequences*r.RowsEach) * int64(columns*g.Weight.DType.Size())
+	}
+	exact := r.ReadBytes == r.CountedReads*r.ExpertBytes+r.RowBytes && r.ExpertReads == r.Replayed
 	r.Exact = &exact
 }
 

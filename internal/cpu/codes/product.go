@@ -11,8 +11,8 @@ import (
 // A Product multiplies M rows of K inputs by N lines of a weight's blocks. Those who work side by side have a lane each:
 // first all round inputs ([Product.Round]), then each multiplies by some lines ([Product.Multiply]).
 //
-// From panelRows rows on lines are multiplied side by side where a processor can, by a matrix unit where there is one for
-// integers; the bits are the same.
+// Lines are multiplied side by side where a processor can, by a matrix unit where there is one for integers, unless that takes
+// longer (sideBySide); the bits are the same.
 type Product struct {
 	M, N, K int
 	Set     *simd.Set
@@ -47,16 +47,17 @@ type lane struct {
 	room  []float32
 }
 
-// panelRows is from how many rows on there are panels; fewer leave too much of one unused.
+// panelRows is from how many rows on lines that were expanded one by one become panels; fewer leave too much of one unused.
 const panelRows = 5
 
-// inPanels returns how many rows there are in panels, 0 where none are.
-func inPanels(m int) int {
-	if m < panelRows {
-		return 0
-	}
-	return ops.RoundUp(m, simd.PanelRows)
+// sideBySide reports whether lines are multiplied side by side where the processor can. Where blocks become a panel at once, one
+// row takes less time so than line by line, too.
+func (p *Product) sideBySide() bool {
+	return p.M > 0 && p.K > 0 && (p.M >= panelRows || p.Panel != nil)
 }
+
+// inPanels returns how many rows there are in panels.
+func inPanels(m int) int { return ops.RoundUp(m, simd.PanelRows) }
 
 // mostTiles is how many tiles are multiplied by a panel at a time: their sums stay in the second cache.
 const mostTiles = 8
@@ -117,8 +118,8 @@ func takeCodes(work *ops.Scratch, m, k int) simd.Codes {
 
 // Take takes what all lanes need of the scratch, and then what each does, for so many.
 func (p *Product) Take(lanes int, work *ops.Scratch) {
-	tiled := p.Set.HasCodeTiles() && p.K > 0 && inTiles(p.M) > 0
-	if p.padded = inPanels(p.M); tiled || !p.Set.HasCodePanels() || p.K == 0 {
+	tiled := p.Set.HasCodeTiles() && p.sideBySide()
+	if p.padded = inPanels(p.M); tiled || !p.Set.HasCodePanels() || !p.sideBySide() {
 		p.padded = 0
 	}
 	switch {

@@ -133,7 +133,7 @@ type PanelBlocks struct {
 // HasPanelBlocks reports whether there are kernels that make panels of blocks.
 func (s *Set) HasPanelBlocks() bool {
 	return s.HasCodePanels() && s.word.words != nil && s.word.expandNibbles != nil && s.encoded.heads != nil &&
-		s.encoded.scalesK != nil
+		(s.encoded.headsK != nil || s.encoded.scalesK != nil)
 }
 
 // check looks at the last byte that is read.
