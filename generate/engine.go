@@ -60,7 +60,7 @@ type Options struct {
 	Draft *models.Model
 	// Remote, where it is not nil, begins what runs the passes in place of a session of this process: package pipeline.
 	// Session then only plans, nothing is guessed ahead unless Speculate says how far, and nothing can be saved.
-	Remote func(ctx context.Context, m RemoteModel) (Remote, error)
+	Remote OpenRemote
 	// Branches is how many guesses of what follows a pass verifies of each sequence at most, of which the model's own
 	// choice follows one: others than the first are what followed other occurrences of the same tokens. 0 is 1. More
 	// take blocks of their own, which are planned. A model that keeps states, or has layers with a window, has one.

@@ -48,6 +48,9 @@ func (e *Engine) PassSeconds(ctx context.Context) (float64, error) {
 	return p.Forecast.Seconds, nil
 }
 
+// OpenRemote begins what runs the passes of an engine elsewhere.
+type OpenRemote = func(ctx context.Context, m RemoteModel) (Remote, error)
+
 // A RemoteModel is what a [Remote] is to run.
 type RemoteModel struct {
 	// Model is the whole one, Steps what its stepwise model is made with ([models.Model.Steps]).

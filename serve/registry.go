@@ -60,7 +60,7 @@ type Options struct {
 	// Remote has the passes of models that write run elsewhere, over several devices for instance: it returns what is to be
 	// [generate.Options.Remote] of an engine whose session would have these options, with its share of the budget, which is for
 	// each device then. Nil has the session run them. What runs elsewhere gives back no memory.
-	Remote func(session runtime.Options) func(context.Context, generate.RemoteModel) (generate.Remote, error)
+	Remote func(session runtime.Options) generate.OpenRemote
 	// Defaults changes what a folder says of how its model writes; nil leaves it.
 	Defaults func(generate.Defaults) generate.Defaults
 	// Stop, Schema, Grammar and Logprobs hold where a request to write does not say, as those of [openai.WriterLease].

@@ -17,7 +17,7 @@ import (
 
 // remote has the passes of an engine run over stages, nil where none are named. With several sequences the devices of --device
 // are stages, too.
-func (w *writing) remote(sequences int) (func(context.Context, generate.RemoteModel) (generate.Remote, error), error) {
+func (w *writing) remote(sequences int) (generate.OpenRemote, error) {
 	w.staged = nil
 	if len(w.Stages.Devices) > 0 {
 		return w.overDevices()
@@ -50,7 +50,7 @@ func (w *writing) remote(sequences int) (func(context.Context, generate.RemoteMo
 
 // overDevices has the passes of an engine run over devices of this machine, as many at once as keep all of them busy. Each has
 // the memory that the flags say.
-func (w *writing) overDevices() (func(context.Context, generate.RemoteModel) (generate.Remote, error), error) {
+func (w *writing) overDevices() (generate.OpenRemote, error) {
 	s := &w.Stages
 	if name := w.unstaged(); name != "" || w.Cmd.Flags().Changed("device") {
 		return nil, w.Usage("", "--%s does not go with --stage-device", cmp.Or(name, "device"))
@@ -62,7 +62,7 @@ func (w *writing) overDevices() (func(context.Context, generate.RemoteModel) (ge
 }
 
 // over has the passes of an engine run over these devices.
-func (w *writing) over(devices []string) func(context.Context, generate.RemoteModel) (generate.Remote, error) {
+func (w *writing) over(devices []string) generate.OpenRemote {
 	sessions := make([]runtime.Options, len(devices))
 	for i, name := range devices {
 		here := w.Run
@@ -83,8 +83,7 @@ func (w *writing) over(devices []string) func(context.Context, generate.RemoteMo
 }
 
 // overDevices has the passes of an engine run over devices, each with a session of these options.
-func overDevices(devices []string, opts runtime.Options) func(context.Context,
-	generate.RemoteModel) (generate.Remote, error) {
+func overDevices(devices []string, opts runtime.Options) generate.OpenRemote {
 	sessions := make([]runtime.Options, len(devices))
 	for i, name := range devices {
 		sessions[i] = opts

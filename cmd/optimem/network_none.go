@@ -3,8 +3,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/command"
@@ -23,6 +21,6 @@ func networkCommands(c *command.Line) []*cobra.Command {
 	return all
 }
 
-func (w *writing) remote(int) (func(context.Context, generate.RemoteModel) (generate.Remote, error), error) {
+func (w *writing) remote(int) (generate.OpenRemote, error) {
 	return nil, nil
 }

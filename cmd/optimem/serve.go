@@ -270,12 +270,10 @@ func (s *serving) tell(r *serve.Registry) {
 func (s *serving) registryOptions(telling *top.Server) serve.Options {
 	session := s.Options(nil, 0)
 	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
-	var over func(runtime.Options) func(context.Context, generate.RemoteModel) (generate.Remote, error)
+	var over func(runtime.Options) generate.OpenRemote
 	if devices := deviceList(s.Device); len(devices) > 1 { // other models than those that write are on the first
-		session.Device, over = devices[0], func(share runtime.Options) func(context.Context,
-			generate.RemoteModel) (generate.Remote, error) {
-			return overDevices(devices, share)
-		}
+		session.Device = devices[0]
+		over = func(share runtime.Options) generate.OpenRemote { return overDevices(devices, share) }
 	}
 	adapters := make(map[string]string)
 	for _, f := range s.Folders {
