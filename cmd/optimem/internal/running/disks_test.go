@@ -1,3 +1,5 @@
+//go:build !files
+
 package running
 
 import (
