@@ -84,8 +84,9 @@ type Device struct {
 	// away says that the context was given back until it is needed again, which waking guards.
 	away   bool
 	waking sync.Mutex
-	// noHopper says that the driver did not take kernels of wgmma, or that nobody wants them.
+	// noHopper says that the driver did not take kernels of wgmma, or that they are unwanted.
 	noHopper atomic.Bool
+	unwanted bool
 	// enough is how many threads have work before one takes more of it, far the first number that quotients are not computed of
 	// by multiplying. They are enoughThreads and leastFar, but in tests.
 	enough, far int64
@@ -126,7 +127,8 @@ func (d *Device) try(opts Options) error {
 		return err
 	}
 	defer d.leave()
-	d.noHopper.Store(opts.Environment != nil && opts.Environment("OPTIMEM_WGMMA") == "none")
+	d.unwanted = opts.Environment != nil && opts.Environment("OPTIMEM_WGMMA") == "none"
+	d.noHopper.Store(d.unwanted)
 	var err error
 	if d.release, err = d.lib.Version(); err != nil {
 		return err

@@ -149,7 +149,7 @@ func pitchOf(lines tensor.Layout, k int64, size int) (int64, bool) {
 
 // lowered is the compute capability for which graphs are lowered.
 func (d *Device) lowered() int {
-	if d.noHopper.Load() {
+	if d.unwanted {
 		return min(d.info.Capability, kernels.HopperCapability-1)
 	}
 	return d.info.Capability

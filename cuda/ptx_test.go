@@ -66,6 +66,7 @@ func TestCommittedPTX(t *testing.T) {
 	t.Run("rows", func(t *testing.T) { compareRows(t, dev) })
 	t.Run("moved", func(t *testing.T) { compareMoved(t, dev) })
 	t.Run("winograd", func(t *testing.T) { compareWinograd(t, dev) })
+	t.Run("unpacked", func(t *testing.T) { compareUnpacked(t, dev) })
 	t.Run("further", func(t *testing.T) { compareFurther(t, dev) })
 	if some := flag.Lookup("test.run").Value.String(); !t.Failed() && !strings.Contains(some, "/") {
 		covered(t, in, older["70"], older["75"])
