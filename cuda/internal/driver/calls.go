@@ -332,6 +332,13 @@ func (l *Library) Function(m Module, name string) (Function, error) {
 	return f, err
 }
 
+// A TensorRoom is where a description is made, and what the driver reads for it.
+type TensorRoom struct {
+	bytes        [TensorMapBytes + 64]byte
+	sizes, pitch [2]uint64
+	box, steps   [2]uint32
+}
+
 // DescribesTensors reports whether the driver has DescribeTensor.
 func (l *Library) DescribesTensors() bool { return l.has(fnTensorMapEncodeTiled) }
 

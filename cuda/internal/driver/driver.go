@@ -294,13 +294,6 @@ type Parameters struct {
 // TensorMapBytes is the size of what DescribeTensor makes, a kernel's parameter at a multiple of 64 bytes.
 const TensorMapBytes = 128
 
-// A TensorRoom is where a description is made, and what the driver reads for it.
-type TensorRoom struct {
-	bytes        [TensorMapBytes + 64]byte
-	sizes, pitch [2]uint64
-	box, steps   [2]uint32
-}
-
 // A TensorType is what the elements of a tensor are.
 type TensorType uint32
 

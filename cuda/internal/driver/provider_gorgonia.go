@@ -366,6 +366,9 @@ func (l *Library) Function(m Module, name string) (Function, error) {
 	return *(*Function)(unsafe.Pointer(&f)), l.check(fnModuleGetFunction, code(err))
 }
 
+// A TensorRoom is where nothing is described.
+type TensorRoom struct{}
+
 // DescribesTensors reports whether there is DescribeTensor, for which there is no call here.
 func (*Library) DescribesTensors() bool { return false }
 
