@@ -12,8 +12,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestHopperOrders: products by wgmma have the same bits whenever what they copy comes, and in whichever order.
-func TestHopperOrders(t *testing.T) {
+// TestHopperPTXOrders: products by wgmma have the same bits whenever what they copy comes, and in whichever order.
+func TestHopperPTXOrders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long under the race detector")
 	}

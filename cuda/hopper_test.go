@@ -148,8 +148,8 @@ func compareHopperAlone(t *testing.T, dev *cuda.Device, rows []int) {
 	}
 }
 
-// TestHopperMistakes plants mistakes in the PTX, which the interpreter must find, or results.
-func TestHopperMistakes(t *testing.T) {
+// TestHopperPTXMistakes plants mistakes in the PTX, which the interpreter must find, or results.
+func TestHopperPTXMistakes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long under the race detector")
 	}
