@@ -31,14 +31,7 @@ func async(body string) string {
 // runAsync runs a kernel over results, a tensor and maps.
 func runAsync(t testing.TB, text string, threads int, seed uint64, out, in []byte, maps ...ptx.TensorMap) error {
 	t.Helper()
-	m, err := ptx.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := m.Kernel("k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := kernelOf(t, text)
 	l := ptx.Launch{
 		Grid: [3]int{1, 1, 1}, Block: [3]int{threads, 1, 1}, MaxSteps: 50 << 20, Seed: seed, Parameters: make([]byte, 64+256),
 		Memory: []ptx.Region{{Address: at, Data: out, Writes: true}, {Address: source, Data: in}},

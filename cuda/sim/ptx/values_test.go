@@ -19,8 +19,8 @@ const head = ".version 7.8\n.target sm_80\n.address_size 64\n"
 // at is where the kernels of these tests find their memory.
 const at = 1 << 40
 
-// launch runs the kernel k of a text over memory.
-func launch(t testing.TB, text string, l ptx.Launch, data []byte) error {
+// kernelOf returns the kernel k of a text.
+func kernelOf(t testing.TB, text string) *ptx.Kernel {
 	t.Helper()
 	m, err := ptx.Parse([]byte(text))
 	if err != nil {
@@ -30,6 +30,13 @@ func launch(t testing.TB, text string, l ptx.Launch, data []byte) error {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return k
+}
+
+// launch runs the kernel k of a text over memory.
+func launch(t testing.TB, text string, l ptx.Launch, data []byte) error {
+	t.Helper()
+	k := kernelOf(t, text)
 	l.Parameters = binary.LittleEndian.AppendUint64(nil, at)
 	l.Memory = []ptx.Region{{Address: at, Data: data, Writes: true}}
 	for d := range 3 {
