@@ -35,17 +35,7 @@ OM_DEVICE void product(float *out, float *parts, FACTORS(const om_layout &), END
 			return;
 		}
 		const float *line_added = added ? added + place_at(added_rows, r) : 0;
-#pragma unroll
-		for (int e = 0; e < 4; e++) {
-			if (c + e >= n)
-				break;
-			x[e] *= alpha;
-			if (bias)
-				x[e] += bias[(c + e) * bias_step];
-			x[e] = activated(act, x[e], act_a, act_b);
-			if (added)
-				x[e] += beta * line_added[(c + e) * added_step];
-		}
+		end_product(x, c, n, bias, bias_step, line_added, added_step, alpha, beta, act, act_a, act_b);
 		write_line(out + r * n + c, x, n - c, fours);
 	});
 }

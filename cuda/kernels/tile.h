@@ -340,6 +340,24 @@ OM_DEVICE float activated(int act, float x, float a, float b) {
 	return other_activation(act, x, a, b);
 }
 
+// end_product gives four sums of a line of a product their last form: those of the columns from c on, of n that there are. added is
+// what is added to the line, where something is.
+template <class T>
+OM_DEVICE void end_product(float *x, om_i64 c, om_i64 n, const T *bias, om_i64 bias_step, const T *added, om_i64 added_step, float alpha,
+						   float beta, int act, float act_a, float act_b) {
+#pragma unroll
+	for (int e = 0; e < 4; e++) {
+		if (c + e >= n)
+			break;
+		x[e] *= alpha;
+		if (bias)
+			x[e] += om_float(bias[(c + e) * bias_step]);
+		x[e] = activated(act, x[e], act_a, act_b);
+		if (added)
+			x[e] += beta * om_float(added[(c + e) * added_step]);
+	}
+}
+
 // write_line writes four results that lie behind each other, of which count are there.
 OM_DEVICE void write_line(float *to, const float *x, om_i64 count, bool fours) {
 	if (fours && count >= 4) {
