@@ -23,6 +23,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu/images"
 	"github.com/optimem/optimem/internal/cpu/index"
 	"github.com/optimem/optimem/internal/cpu/ops"
+	"github.com/optimem/optimem/internal/cpu/states"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -30,7 +31,7 @@ import (
 var kernels = func() map[graph.Kind]ops.Kernel {
 	all := make(map[graph.Kind]ops.Kernel)
 	own := []map[graph.Kind]ops.Kernel{
-		linearKernels, expertsKernels, attentionKernels, attendKernels, stateKernels, recurrentKernels,
+		linearKernels, expertsKernels, attentionKernels, attendKernels, states.Kernels, recurrentKernels,
 		convKernels, blockedKernels, unitKernels, unitRowKernels, unitAttentionKernels,
 	}
 	for _, family := range slices.Concat(own, axes.Kernels, elementwise.Kernels, images.Kernels, index.Kernels) {

@@ -73,11 +73,12 @@ var diagram = map[string][]string{
 	"cuda/...":          {"device", "graph", "internal/replace", "tensor", "cuda/..."},
 	"internal/cpu": {
 		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/axes", "internal/cpu/blocked", "internal/cpu/codes", "internal/cpu/elementwise",
-		"internal/cpu/images", "internal/cpu/index", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks",
+		"internal/cpu/images", "internal/cpu/index", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/states", "internal/cpu/tasks",
 	},
 	"internal/cpu/axes":        {"graph", "tensor", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
 	"internal/cpu/elementwise": {"graph", "tensor", "tensor/encoded", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
 	"internal/cpu/images":      {"graph", "tensor", "internal/cpu/axes", "internal/cpu/kernel", "internal/cpu/ops", "internal/cpu/tasks"},
+	"internal/cpu/states":      {"graph", "internal/cpu/kernel", "internal/cpu/ops", "tensor"},
 	"internal/cpu/index":       {"graph", "tensor", "internal/cpu/ops", "internal/cpu/tasks"},
 	"internal/cpu/ops":         {"device", "graph", "tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/arrange": {

@@ -1,4 +1,10 @@
-package cpu
+// Package states has the kernels that walk a sequence with a state that lies in a cache: the causal convolution,
+// Mamba's scans and the gated delta rule.
+//
+// It knows operands and threads (package ops) and the loops of package kernel. It does not know matrices or devices.
+//
+//	maps.Copy(all, states.Kernels) // by kind: "causal_conv", "selective_scan", "delta_rule"
+package states
 
 import (
 	"math"
@@ -11,8 +17,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// stateKernels walk a sequence with a state that lies in a cache.
-var stateKernels = map[graph.Kind]ops.Kernel{
+// Kernels are the kernels of the package, by kind.
+var Kernels = map[graph.Kind]ops.Kernel{
 	"causal_conv":    {Run: runWalk(walkConv), WorkOn: walkWork(walkConv)},
 	"selective_scan": {Run: runWalk(walkScan), WorkOn: walkWork(walkScan)},
 	"delta_rule":     {Run: runWalk(walkDelta), WorkOn: walkWork(walkDelta)},
@@ -76,6 +82,9 @@ func (s *walkSizes) laneFloats() int {
 	}
 	return 3*state + 3*s.rows + 3*s.columns + 4*s.together
 }
+
+// mostLanes bounds the threads that work at one call.
+const mostLanes = 64
 
 // lanes is how many threads work at a call at most.
 func (s *walkSizes) lanes(threads int) int { return max(min(s.units(), threads, mostLanes), 1) }
