@@ -64,6 +64,7 @@ func linearByCodes(c *ops.Call) {
 		g.Blocks, g.Width, g.Stride = ops.Elements[byte](w)[w.Layout.Offset:], w.Shape()[1], w.Layout.Strides[0]
 		encoding := c.Attrs.String(graph.EncodingAttr)
 		g.Expand, g.Panel, g.Minima = codes.Of(encoding), codes.PanelingOf(g.Set, encoding), codes.Minima(encoding)
+		g.Lining = codes.LiningOf(g.Set, encoding)
 		g.Out = ops.Elements[float32](out)[out.Layout.Offset:]
 		left := int64(len(work)) - codes.SharedBytes(g.M, g.K)
 		lanes := max(1, min(c.Pool.Threads(), mostLanes, int(left/codesLaneBytes(g.M, g.N, g.K))))

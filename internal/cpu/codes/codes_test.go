@@ -28,3 +28,14 @@ func TestPanelingOf(t *testing.T) {
 		}
 	}
 }
+
+// TestLiningOf: so has it all encodings multiplied as they lie.
+func TestLiningOf(t *testing.T) {
+	for _, set := range simd.All() {
+		for name := range expansions {
+			if lined := LiningOf(set, name) != nil; lined != (set.HasCodePanels() && set.Turns()) {
+				t.Errorf("%s: lines of %s are multiplied as they lie: %v", set.Name, name, lined)
+			}
+		}
+	}
+}

@@ -11,14 +11,16 @@ import (
 // A Product multiplies M rows of K inputs by N lines of a weight's blocks. Those who work side by side have a lane each:
 // first all round inputs ([Product.Round]), then each multiplies by some lines ([Product.Multiply]).
 //
-// Lines are multiplied side by side where a processor can, by a matrix unit where there is one for integers, unless that takes
-// longer (sideBySide); the bits are the same.
+// Few rows are multiplied by lines as they lie where a processor can (lined), others by lines side by side, by a matrix unit where
+// there is one for integers, unless that takes longer (sideBySide); the bits are the same.
 type Product struct {
 	M, N, K int
 	Set     *simd.Set
 	Expand  Expansion
 	// Panel is nil where panels are made of lines that are expanded.
 	Panel Paneling
+	// Lining is nil where lines are not multiplied as they lie.
+	Lining *Lining
 	// Minima says that blocks may add something to each number; see Minima.
 	Minima bool
 	// Blocks has lines of Width bytes, Stride bytes apart.
@@ -35,6 +37,8 @@ type Product struct {
 	factors []float32
 	// tiles are the rows instead where a matrix unit multiplies: none where it does not.
 	tiles simd.CodeTiles
+	// arranged are the codes of rows for lines as they lie, whose factors they have then: none where there are no such lines.
+	arranged []int8
 }
 
 // A lane is the room of one of those who work side by side.
@@ -54,6 +58,15 @@ const panelRows = 5
 // row takes less time so than line by line, too.
 func (p *Product) sideBySide() bool {
 	return p.M > 0 && p.K > 0 && (p.M >= panelRows || p.Panel != nil)
+}
+
+// lined reports whether lines are multiplied as they lie.
+func (p *Product) lined() bool {
+	most := mostLineRows
+	if p.Panel != nil {
+		most = panelLineRows
+	}
+	return p.Lining != nil && p.M <= most && p.M > 0 && p.K > 0 && p.K%(simd.CodeBlock*simd.CodeLanes) == 0
 }
 
 // inPanels returns how many rows there are in panels.
@@ -87,6 +100,10 @@ func SharedBytes(m, k int) int64 {
 	panels := inputBytes(max(m, padded), k) + ops.ScratchBytes(4,
 		padded/simd.PanelRows*k/simd.CodeBlock*simd.PanelFactors)
 	blocks := inTiles(m) * k / simd.CodeBlock
+	if m <= mostLineRows {
+		steps := m * k / simd.CodeBlock / simd.CodeLanes
+		panels = max(panels, inputBytes(m, k)+ops.ScratchBytes(1, m*k)+ops.ScratchBytes(4, steps*simd.LineFactors)+2*line)
+	}
 	return max(panels, ops.ScratchBytes(1, blocks*simd.TileCodes)+ops.ScratchBytes(4, blocks*simd.TileFactors)+2*line)
 }
 
@@ -118,11 +135,18 @@ func takeCodes(work *ops.Scratch, m, k int) simd.Codes {
 
 // Take takes what all lanes need of the scratch, and then what each does, for so many.
 func (p *Product) Take(lanes int, work *ops.Scratch) {
-	tiled := p.Set.HasCodeTiles() && p.sideBySide()
-	if p.padded = inPanels(p.M); tiled || !p.Set.HasCodePanels() || !p.sideBySide() {
+	lined := p.lined()
+	tiled := !lined && p.Set.HasCodeTiles() && p.sideBySide()
+	if p.padded = inPanels(p.M); tiled || lined || !p.Set.HasCodePanels() || !p.sideBySide() {
 		p.padded = 0
 	}
 	switch {
+	case lined:
+		p.inputs = takeCodes(work, p.M, p.K)
+		align(work)
+		p.arranged = takeSigned(work, p.M*p.K)
+		align(work)
+		p.factors = ops.TakeReal[float32](work, p.M*p.K/simd.CodeBlock/simd.CodeLanes*simd.LineFactors)
 	case tiled:
 		p.takeTiles(work)
 	case p.padded > 0:
@@ -194,6 +218,10 @@ func (p *Product) Round(r int, inputs []float32) {
 	}
 	x := p.row(r)
 	Round(p.Set, inputs, x)
+	if p.arranged != nil {
+		steps := len(x.Scales) / simd.CodeLanes
+		p.Lining.lines.PutRow(x, p.arranged[r*p.K:][:p.K], p.factors[r*steps*simd.LineFactors:])
+	}
 	if p.padded > 0 {
 		simd.PutFactors(p.factors[r/simd.PanelRows*simd.PanelFactors*len(x.Scales):], r%simd.PanelRows, x)
 	}
@@ -215,8 +243,22 @@ func (p *Product) Multiply(lane int) {
 		}
 		return
 	}
-	blocks := p.K / simd.CodeBlock
+	if p.arranged != nil {
+		first, end := p.Share(lane, (p.N+simd.PanelColumns-1)/simd.PanelColumns)
+		whole := min(end, p.N/simd.PanelColumns)
+		if first < whole {
+			p.byLines(first*simd.PanelColumns, whole*simd.PanelColumns)
+		}
+		p.lineByLine(l, max(first, whole)*simd.PanelColumns, min(p.N, end*simd.PanelColumns))
+		return
+	}
 	first, end := p.Share(lane, p.N)
+	p.lineByLine(l, first, end)
+}
+
+// lineByLine multiplies all rows by lines one by one.
+func (p *Product) lineByLine(l *lane, first, end int) {
+	blocks := p.K / simd.CodeBlock
 	for j := first; j < end; j++ {
 		p.Expand(p.Set, p.Blocks[j*p.Stride:][:p.Width], &l.line)
 		for r := range p.M {
@@ -227,6 +269,38 @@ func (p *Product) Multiply(lane int) {
 			p.Out[r*p.N+j] = sum
 		}
 	}
+}
+
+var lineRooms = sync.Pool{New: func() any { return new(lineRoom) }}
+
+// byLines multiplies all rows by lines as they lie, PanelColumns of them at a time.
+func (p *Product) byLines(first, end int) {
+	room := lineRooms.Get().(*lineRoom)
+	room.lines = p.Lining.lines
+	room.lines.Stride = p.Stride
+	blocks := p.K / simd.CodeBlock
+	steps := blocks / simd.CodeLanes
+	for j := first; j < end; j += simd.PanelColumns {
+		src := p.Blocks[j*p.Stride:]
+		for b := 0; b < blocks; b += lineBlocks {
+			some := min(lineBlocks, blocks-b)
+			from := src[b/p.Lining.codes*p.Lining.size:]
+			p.Lining.scales(p.Lining, p.Set, some, from, room)
+			for r := range p.M {
+				if b == 0 {
+					room.sums[r] = [simd.LineSums]float32{}
+				}
+				p.Set.MultiplyLines(&room.lines, some/simd.CodeLanes, from[p.Lining.head:], p.arranged[r*p.K+b*simd.CodeBlock:],
+					p.factors[(r*steps+b/simd.CodeLanes)*simd.LineFactors:], room.scales[:], room.sums[r][:])
+			}
+		}
+		for r := range p.M {
+			var sums [simd.PanelColumns]float32
+			simd.AddLines(room.sums[r][:], &sums)
+			p.put(r, j, sums[:])
+		}
+	}
+	lineRooms.Put(room)
 }
 
 var rooms = sync.Pool{New: func() any { return new(panelRoom) }}

@@ -24,6 +24,9 @@ type codesFuncs struct {
 	panel   func(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
 	// round writes blocks of codes step bytes apart, and each one's scale and what it adds so many as apart says.
 	round func(blocks int, x *float32, codes *int8, step int, scales, extra *float32, apart int)
+	// lines multiply a row by blocks as they lie, by their kind; heads makes scales of blocks.
+	lines [3]func(lines *CodeLines)
+	heads func(kind, steps, each int, src *byte, stride, size, nothing int, scales *float32)
 }
 
 // DotCodes returns the product of a weight's blocks and an input's, whose codes are from −127 to 127:
@@ -287,4 +290,140 @@ func (t *CodeTiles) Finite() bool {
 		}
 	}
 	return true
+}
+
+// How the codes of CodeLanes blocks of a line lie.
+const (
+	// SixteenBytes are 16 bytes for each block: codes of half a byte, the low ones of all bytes first.
+	SixteenBytes = iota
+	// HalfBytes are twice 32 bytes: of each, or of both, the low halves of all bytes come first.
+	HalfBytes
+	// WholeBytes are 32 bytes for each block.
+	WholeBytes
+)
+
+// CodeLines are blocks of PanelColumns lines as they lie, which [Set.MultiplyLines] multiplies a row by: in steps of CodeLanes
+// blocks each. It reads codes without a sign, which are Less more than those that are meant.
+type CodeLines struct {
+	src *byte
+	// Stride is the distance of lines. Apart is that of a step's blocks; of HalfBytes that of the two 32 bytes; of WholeBytes that
+	// of the first two blocks and of the last two, and Half that from the first to the third.
+	Stride, Apart, Half int
+	steps               int
+	// Step is the distance of steps, and Gap what each second one is further from the next.
+	Step, Gap             int
+	x                     *int8
+	factors, scales, sums *float32
+	// Table has what codes of SixteenBytes stand for, without a sign.
+	Table *[16]byte
+	order *[16]int32
+	// Flip are the bits that WholeBytes have turned, in each of four.
+	Flip int
+
+	Kind, Less int
+	// Both says that of HalfBytes the low halves of all 64 bytes come first.
+	Both bool
+}
+
+// Orders of sums that half blocks become.
+var (
+	orderTurns = [16]int32{0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15}
+	orderRow   = [16]int32{0, 2, 8, 10, 4, 6, 12, 14, 1, 3, 9, 11, 5, 7, 13, 15}
+)
+
+// What lines take: LineFactors are those of a step of a row of inputs, LineSums of all lines' sums. LineScales is where minima
+// begin, and so many scales there are at most for a call.
+const (
+	LineFactors = 3 * CodeLanes * 4
+	LineSums    = 2 * CodeLanes * PanelColumns
+	LineScales  = 32 * PanelColumns
+)
+
+// HasCodeLines reports whether there are kernels for a row of inputs by lines as they lie.
+func (s *Set) HasCodeLines() bool { return s != nil && s.codes.heads != nil && s.HasPanelBlocks() }
+
+// pieces are where 16 codes each of a step of inputs are, for them to meet those of the lines.
+func (l *CodeLines) pieces() [8]int {
+	switch {
+	case l.Kind == SixteenBytes:
+		return [8]int{0, 2, 4, 6, 1, 3, 5, 7}
+	case l.Kind == HalfBytes && !l.Both:
+		return [8]int{0, 1, 4, 5, 2, 3, 6, 7}
+	}
+	return [8]int{0, 1, 2, 3, 4, 5, 6, 7}
+}
+
+// PutRow writes the codes and the factors of a row of inputs, whose blocks are a multiple of CodeLanes, for MultiplyLines.
+func (l *CodeLines) PutRow(x *Codes, codes []int8, factors []float32) {
+	const step = CodeLanes * CodeBlock
+	pieces := l.pieces()
+	for b := 0; b < len(x.Scales); b += CodeLanes {
+		from, to := x.Codes[b*CodeBlock:][:step], codes[b*CodeBlock:][:step]
+		for i, piece := range pieces {
+			*(*[16]int8)(to[16*i:]) = [16]int8(from[16*piece:])
+		}
+		f := factors[b/CodeLanes*LineFactors:][:LineFactors]
+		for i := range CodeLanes {
+			sum := int32(0)
+			for _, c := range from[i*CodeBlock:][:CodeBlock] {
+				sum += int32(c)
+			}
+			less := math.Float32frombits(uint32(-int32(l.Less) * sum))
+			for j := 4 * i; j < 4*i+4; j++ {
+				f[j], f[16+j], f[32+j] = x.Scales[b+i], x.Extra[b+i], less
+			}
+		}
+	}
+}
+
+// MultiplyLines adds to the lanes of sums what the next steps of lines give with those of a row's codes and factors. Scales and,
+// LineScales further, minima are those of each block, a line's behind the other's. With [AddLines] the sums have the bits of
+// [Set.DotCodes].
+func (s *Set) MultiplyLines(l *CodeLines, steps int, src []byte, x []int8, factors, scales, sums []float32) {
+	if steps == 0 {
+		return
+	}
+	last := [...]int{3*l.Apart + 16, l.Apart + 32, l.Half + l.Apart + 32}[l.Kind]
+	_ = src[(PanelColumns-1)*l.Stride+(steps-1)*l.Step+(steps-1)/2*l.Gap+last-1]
+	_, _ = x[steps*CodeLanes*CodeBlock-1], factors[steps*LineFactors-1]
+	_, _ = scales[LineScales+steps*CodeLanes*PanelColumns-1], sums[LineSums-1]
+	l.src, l.steps, l.x, l.factors, l.scales, l.sums = &src[0], steps, &x[0], &factors[0], &scales[0], &sums[0]
+	if l.order = &orderRow; l.Kind == HalfBytes && !l.Both {
+		l.order = &orderTurns
+	}
+	s.codes.lines[l.Kind](l)
+	l.src, l.x, l.factors, l.scales, l.sums = nil, nil, nil, nil, nil
+}
+
+// AddLines writes what the lanes of the sums of each line are together.
+func AddLines(sums []float32, to *[PanelColumns]float32) {
+	for j := range to {
+		s := sums[j/4*32+j%4:][:29]
+		to[j] = ((s[0] + s[8]) + (s[4] + s[12])) + ((s[16] + s[24]) + (s[20] + s[28]))
+	}
+}
+
+// What blocks begin with: a scale of a dtype that a byte follows, the code that stands for nothing; a scale of float32 alone; a byte
+// for half of a power of two.
+const (
+	HeadBFloat16 = iota
+	HeadFloat16
+	HeadFloat32
+	HeadScale
+	HeadPower
+)
+
+// CodeHeads are what some blocks begin with, Stride bytes from line to line and Size from block to block, each of Each blocks of
+// CodeBlock codes. Nothing is the code that stands for nothing where no byte says so; of HeadScale it has the bits of what scales are
+// multiplied by.
+type CodeHeads struct{ Kind, Blocks, Each, Stride, Size, Nothing int }
+
+// HeadsOfCodes makes scales and minima, as MultiplyLines takes them, of what blocks of PanelColumns lines begin with.
+func (s *Set) HeadsOfCodes(h CodeHeads, src []byte, scales []float32) {
+	if h.Blocks == 0 {
+		return
+	}
+	_ = src[(PanelColumns-1)*h.Stride+(h.Blocks-1)*h.Size+4]
+	_ = scales[LineScales+h.Blocks*h.Each*PanelColumns-1]
+	s.codes.heads(h.Kind, h.Blocks, h.Each, &src[0], h.Stride, h.Size, h.Nothing, &scales[0])
 }

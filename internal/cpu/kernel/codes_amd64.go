@@ -25,11 +25,29 @@ func roundCodes512(blocks int, x *float32, codes *int8, step int, scales, extra 
 //go:noescape
 func nibbles256(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
 
+// codeLines16, codeLines32 and codeLinesBytes are MultiplyLines, by kind: AVX512-VNNI, of vectors of 512 bits.
+//
+//go:noescape
+func codeLines16(lines *CodeLines)
+
+//go:noescape
+func codeLines32(lines *CodeLines)
+
+//go:noescape
+func codeLinesBytes(lines *CodeLines)
+
+// codeHeads is HeadsOfCodes.
+//
+//go:noescape
+func codeHeads(kind, steps, each int, src *byte, stride, size, nothing int, scales *float32)
+
 func init() {
 	avx2.codes = codesFuncs{dot: dotCodes256, nibbles: nibbles256}
 	avx512.codes = avx2.codes
 	avx512.codes.round = roundCodes512
 	if cpu.X86.HasAVX512VNNI {
 		avx512.codes.dot, avx512.codes.panel = dotCodesVNNI, panelCodesVNNI
+		avx512.codes.lines = [3]func(*CodeLines){codeLines16, codeLines32, codeLinesBytes}
+		avx512.codes.heads = codeHeads
 	}
 }
