@@ -82,6 +82,8 @@ type Folder struct {
 	kept    []Kept
 	ignored []string
 	layers  int // that are quantised
+	// stacks are the tensors of experts that become tensors of each, by their names.
+	stacks map[string][]slice
 	// inputs are those of layers that a calibration knows.
 	inputs inputs
 	// channels are how columns and rows are scaled.
@@ -234,6 +236,7 @@ func (f *Folder) linears(whole *loader.Checkpoint) (map[string]linear, error) {
 			linears[w.Name] = linear{module, module}
 		}
 	}
+	f.findStacks(whole, a, linears)
 	return linears, nil
 }
 
@@ -349,25 +352,41 @@ func (f *Folder) decide(s *shard, linears map[string]linear) error {
 			continue // another name of what is stored, which the metadata keep
 		}
 		stored[w.Extent.Offset] = true
-		it := item{weight: w}
-		if l, ok := linears[w.Name]; ok {
-			module := l.module
-			if why := f.keeps(module, w); why != "" {
-				f.kept, f.ignored = append(f.kept, Kept{module, why}), append(f.ignored, module)
-			} else {
-				it.module = module
-				it.rows, it.columns = int64(w.Layout.Shape[0]), int64(w.Layout.Shape[1])
-				it.parts = f.opts.Scheme.parts(it.rows, it.columns, w.DType)
-				f.ignored = slices.DeleteFunc(f.ignored, func(name string) bool { return name == l.path })
-				f.layers++
-				if need := f.chunkBytes(&it, chunkRows) + f.roomBytes(&it); need > f.opts.MemoryBytes {
-					return fmt.Errorf("%s: %w: rows of %d numbers take %d bytes of memory", w.Name, loader.ErrLimit, it.columns, need)
-				}
+		parts := f.stacks[w.Name]
+		if parts == nil {
+			if err := f.decideOne(s, w, linears); err != nil {
+				return err
 			}
 		}
-		f.InBytes, f.OutBytes, f.WorkBytes = f.InBytes+w.Bytes(), f.OutBytes+it.outBytes(), f.WorkBytes+w.Bytes()
-		s.items = append(s.items, it)
+		for i := range parts {
+			if err := f.decideOne(s, parts[i].of(w), linears); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// decideOne says what becomes of a tensor.
+func (f *Folder) decideOne(s *shard, w tensor.Weight, linears map[string]linear) error {
+	it := item{weight: w}
+	if l, ok := linears[w.Name]; ok {
+		module := l.module
+		if why := f.keeps(module, w); why != "" {
+			f.kept, f.ignored = append(f.kept, Kept{module, why}), append(f.ignored, module)
+		} else {
+			it.module = module
+			it.rows, it.columns = int64(w.Layout.Shape[0]), int64(w.Layout.Shape[1])
+			it.parts = f.opts.Scheme.parts(it.rows, it.columns, w.DType)
+			f.ignored = slices.DeleteFunc(f.ignored, func(name string) bool { return name == l.path })
+			f.layers++
+			if need := f.chunkBytes(&it, chunkRows) + f.roomBytes(&it); need > f.opts.MemoryBytes {
+				return fmt.Errorf("%s: %w: rows of %d numbers take %d bytes of memory", w.Name, loader.ErrLimit, it.columns, need)
+			}
+		}
+	}
+	f.InBytes, f.OutBytes, f.WorkBytes = f.InBytes+w.Bytes(), f.OutBytes+it.outBytes(), f.WorkBytes+w.Bytes()
+	s.items = append(s.items, it)
 	return nil
 }
 

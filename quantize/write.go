@@ -276,6 +276,9 @@ func (f *Folder) copyTensor(ctx context.Context, it *item, file *os.File, at int
 	if divide := f.channels.rows[it.weight.Name]; divide != nil {
 		return f.copyDivided(ctx, it, file, at, divide, progress)
 	}
+	if !it.weight.Layout.IsContiguous() {
+		return f.copyRows(ctx, it, file, at, progress)
+	}
 	span := it.weight.Span()
 	const most = 1 << 20
 	buf := make([]byte, min(span.Bytes, most, f.opts.MemoryBytes))
@@ -298,7 +301,7 @@ const chunkRows = 8
 // chunkBytes is what rows that are quantised together take: the file's bytes, the numbers of a row for each, and what is written.
 func (f *Folder) chunkBytes(it *item, rows int64) int64 {
 	groups := f.opts.Scheme.groups(it.columns)
-	return rows * (it.columns*(int64(it.weight.DType.Size())+4+1) + groups*(4+4))
+	return rows * (it.columns*(int64(it.weight.DType.Size())+4+1) + groups*(4+4) + runBytes(it.weight))
 }
 
 // roomBytes is what a worker takes beside the rows where layers are calibrated.
@@ -330,12 +333,12 @@ func (f *Folder) quantise(ctx context.Context, it *item, file *os.File, at []int
 		c.numbers = c.numbers[:min(int64(len(c.numbers)), workers)]
 		encode = func(ctx context.Context, n int64) error { return c.encodeCalibrated(ctx, n, hessian) }
 	}
-	span := it.weight.Span()
+	r := rowReader{weight: it.weight}
 	for first := int64(0); first < it.rows; first += rows {
 		n := min(rows, it.rows-first)
 		c.first = first
 		raw := c.raw[:n*c.rowBytes]
-		if err := span.ReadAt(ctx, raw, first*c.rowBytes); err != nil {
+		if err := r.read(ctx, raw, first, n); err != nil {
 			return layer, fmt.Errorf("%s: %w", it.weight.Name, err)
 		}
 		if err := encode(ctx, n); err != nil {

@@ -150,7 +150,7 @@ func (x mixture) feed(d *decoder, c *family.Config, i int, s shape) *layers.Modu
 // list is the experts as the checkpoint has them.
 func (x mixture) list(d *decoder, c *family.Config, number, hidden, inner int) *layers.Module {
 	m := layers.New(d.class+x.experts, map[string]any{
-		"number": number, "inner": inner, "turned": x.turned, "interleaved": x.interleaved, "biased": x.biased, "weighed": x.weighed,
+		"number": number, "inner": inner, "turned": false, "interleaved": x.interleaved, "biased": x.biased, "weighed": x.weighed,
 		"act": "clamped", "alpha": 0.0, "limit": 0.0, "plain": x.plain,
 	})
 	switch act := c.Text(d.actKey, d.act); {
@@ -163,7 +163,8 @@ func (x mixture) list(d *decoder, c *family.Config, number, hidden, inner int) *
 	default:
 		m.Attrs["act"] = gate(c, act)
 	}
-	if x.turned = x.turned || turnedExperts(c, number, hidden, inner); x.turned {
+	one := separate(c)
+	if x.turned = !one && (x.turned || turnedExperts(c, number, hidden, inner)); x.turned {
 		m.Attrs["turned"] = true
 	}
 	blocks := x.turned && c.Holds("experts.gate_up_proj"+blocksSuffix) && !c.Whole
@@ -177,9 +178,9 @@ func (x mixture) list(d *decoder, c *family.Config, number, hidden, inner int) *
 		m.Attrs["apart"] = true
 		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
 			Param("down_proj", number, hidden, inner)
-	case x.plain && !separate(c):
+	case x.plain && !one:
 		return m.Param("up_proj", number, inner, hidden).Param("down_proj", number, hidden, inner)
-	case !separate(c):
+	case !one:
 		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
 	}
 	if x.turned {
@@ -193,14 +194,18 @@ func (x mixture) list(d *decoder, c *family.Config, number, hidden, inner int) *
 		return m
 	}
 	weight := func(rows, columns int) *layers.Module {
-		return layers.New(d.class+"ExpertWeight", nil).Param("weight", rows, columns)
+		w := layers.New(d.class+"ExpertWeight", nil).Param("weight", rows, columns)
+		if x.biased {
+			w.Param("bias", rows)
+		}
+		return w
 	}
 	for i := range number {
-		one := layers.New(d.class+"Expert", nil).Add("up_proj", weight(inner, hidden)).Add("down_proj", weight(hidden, inner))
+		expert := layers.New(d.class+"Expert", nil).Add("up_proj", weight(inner, hidden)).Add("down_proj", weight(hidden, inner))
 		if !x.plain {
-			one.Add("gate_proj", weight(inner, hidden))
+			expert.Add("gate_proj", weight(inner, hidden))
 		}
-		m.Add(strconv.Itoa(i), one)
+		m.Add(strconv.Itoa(i), expert)
 	}
 	return m
 }
@@ -390,7 +395,14 @@ func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		}
 	}
 	var biases []layers.Tensor
-	if m.Bool("biased") {
+	switch {
+	case m.Bool("biased") && len(m.Children) > 0:
+		for _, c := range m.Children {
+			for _, name := range []string{"gate_proj", "up_proj", "down_proj"} {
+				biases = append(biases, t.Param(c.Module.Child(name), "bias"))
+			}
+		}
+	case m.Bool("biased"):
 		both, all := t.Param(m, "gate_up_proj_bias"), t.Param(m, "down_proj_bias")
 		for i := range number {
 			gateBias, upBias := halvesOf(t, m, t.Op("select.int", both, 0, i))
