@@ -171,15 +171,62 @@ func separated(t *testing.T, ckpt *loader.Checkpoint, rename func(string) string
 	return made
 }
 
+// turnedApart is separated for weights of all experts that lie turned, whose gates and ups may take turns, and have biases.
+func turnedApart(t *testing.T, ckpt *loader.Checkpoint) *loader.Checkpoint {
+	t.Helper()
+	var list []tensor.Weight
+	for _, w := range ckpt.Weights {
+		base, which, of := strings.Cut(w.Name, ".experts.")
+		if !of {
+			list = append(list, w)
+			continue
+		}
+		which, bias := strings.CutSuffix(which, "_bias")
+		kind := map[bool]string{false: ".weight", true: ".bias"}[bias]
+		s := w.Layout.Shape
+		out := s[len(s)-1]
+		all, names, step := int(w.NumElements())/s[0], []string{which}, 1
+		if which == "gate_up_proj" {
+			names = []string{"gate_proj", "up_proj"}
+		}
+		rows := out / len(names)
+		apart := rows
+		if strings.Contains(string(ckpt.Config), "gpt_oss") && len(names) == 2 {
+			step, apart = 2, 1
+		}
+		for e := range s[0] {
+			for i, name := range names {
+				one := w
+				one.Name = base + ".experts." + strconv.Itoa(e) + "." + name + kind
+				one.Layout = tensor.Layout{Shape: tensor.Shape{rows, s[1]}, Strides: []int{step, out}, Offset: e*all + i*apart}
+				if bias {
+					one.Layout.Shape, one.Layout.Strides = tensor.Shape{rows}, []int{step}
+				}
+				list = append(list, one)
+			}
+		}
+	}
+	made, err := loader.NewCheckpoint("separate", list, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Config = ckpt.Config
+	return made
+}
+
 // TestExpertsOneByOne: experts that a checkpoint has one by one give the same bits as those that it has together.
 func TestExpertsOneByOne(t *testing.T) {
 	older := strings.NewReplacer(".mlp.", ".block_sparse_moe.", "gate_proj", "w1", "down_proj", "w2", "up_proj", "w3")
-	for kind, rename := range map[string]func(string) string{
-		"mixtral": older.Replace, "qwen2_moe": strings.Clone, "qwen3_moe": strings.Clone,
+	for kind, apart := range map[string]func(*loader.Checkpoint) *loader.Checkpoint{
+		"mixtral":     func(c *loader.Checkpoint) *loader.Checkpoint { return separated(t, c, older.Replace) },
+		"qwen2_moe":   func(c *loader.Checkpoint) *loader.Checkpoint { return separated(t, c, strings.Clone) },
+		"qwen3_moe":   func(c *loader.Checkpoint) *loader.Checkpoint { return separated(t, c, strings.Clone) },
+		"gpt_oss":     func(c *loader.Checkpoint) *loader.Checkpoint { return turnedApart(t, c) },
+		"llama4_text": func(c *loader.Checkpoint) *loader.Checkpoint { return turnedApart(t, c) },
 	} {
 		r := &recordedOf(t, kind)[0]
 		together := runOnce(t, r.folder(t), r, "logits")
-		if one := runOnce(t, separated(t, r.folder(t), rename), r, "logits"); !bytes.Equal(one.Data, together.Data) {
+		if one := runOnce(t, apart(r.folder(t)), r, "logits"); !bytes.Equal(one.Data, together.Data) {
 			t.Errorf("%s: other bits one by one", kind)
 		}
 	}
