@@ -171,7 +171,8 @@ func (f *Folder) scaling(items map[string]*item, prefix string, m maker) (x scal
 	complete = x.maker != nil && (x.maker.module != "" || len(x.maker.weight.Layout.Shape) == 1)
 	for _, name := range m.layers {
 		it := items[prefix+name+".weight"]
-		if complete = complete && it != nil && it.module != "" && int64(x.maker.weight.Layout.Shape[0]) == it.columns; !complete {
+		complete = complete && it != nil && it.module != "" && int64(x.maker.weight.Layout.Shape[0]) == it.columns
+		if complete = complete && it.weight.Layout.IsContiguous() && x.maker.weight.Layout.IsContiguous(); !complete {
 			break
 		}
 		input := f.opts.Calibration.Input(it.weight.Name)

@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/quantize"
+	"github.com/optimem/optimem/quantize/moments"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -240,6 +241,32 @@ func checkSlots(t *testing.T, model *models.Model) {
 	p, _ := run(0)
 	if _, m := run(p.MinBytes); m.ExpertReads == 0 {
 		t.Error("no experts are in slots")
+	}
+}
+
+// TestStackedExpertsCalibrated: with a calibration, too, they have the codes of experts which are tensors of their own.
+func TestStackedExpertsCalibrated(t *testing.T) {
+	words := make([]uint32, 300)
+	for i := range words {
+		words[i] = uint32(i*i+i/7) % 40
+	}
+	for kind, k := range stackKinds {
+		var folders []string
+		for _, stacked := range []bool{false, true} {
+			folder := k.folder(t, stacked)
+			text, err := moments.Of(build(t, folder), words, moments.Options{Context: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, report := quantised(t, folder, "int4:32", quantize.Options{Calibration: text})
+			folders = append(folders, to)
+			for _, l := range report.Layers {
+				if strings.Contains(l.Module, "experts") && (!l.Routed || l.Calibrated != (l.RoutedRows >= l.Columns/4)) {
+					t.Errorf("%s: %+v", kind, l)
+				}
+			}
+		}
+		sameContents(t, contents(t, folders[1]), contents(t, folders[0]))
 	}
 }
 

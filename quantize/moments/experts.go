@@ -3,6 +3,7 @@ package moments
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/perplexity"
@@ -16,8 +17,8 @@ type expertInput struct {
 }
 
 // expertInputs returns what the experts of a graph are given, by the name of the first weight that is multiplied by it,
-// and the names in order with those of the weights that share it. Experts are left out whose weights are no tensors of
-// their own, or are read by anything else.
+// and the names in order with those of the weights that share it. Weights that are parts of a tensor of all experts have the
+// names that package quantize gives them. Experts are left out whose weights are read by anything else.
 func expertInputs(g *graph.Graph) (inputs map[string]expertInput, names [][]string) {
 	weights, reads := wholeWeights(g)
 	inputs = make(map[string]expertInput)
@@ -27,23 +28,30 @@ func expertInputs(g *graph.Graph) (inputs map[string]expertInput, names [][]stri
 			continue
 		}
 		each := graph.ExpertOperands(op.Attrs)
-	experts:
-		for e := range op.Attrs.Int("experts") {
-			var own [graph.LentOperands]string
-			for k := range own {
+		own := make([][graph.LentOperands]string, op.Attrs.Int("experts"))
+		parts := make(map[string]int) // how many operands are of a tensor
+		for e := range own {
+			for k := range own[e] {
 				in := op.In[graph.ExpertsFirst+e*each+k]
-				w := weights[in.Value]
-				if w == nil || !isWhole(in, w.Layout.Shape) {
-					continue experts
+				if w := weights[in.Value]; w.Weight != nil {
+					if own[e][k] = w.nameOf(in, e, k); own[e][k] != "" {
+						parts[w.Name]++
+					}
 				}
-				own[k] = w.Name
 			}
+		}
+		for e, own := range own {
 			gate, up, down := own[0], own[1], own[2]
 			given := []string{gate, up}
 			if gate == up { // without gates, what is multiplied is the same twice
 				given = given[:1]
 			}
-			if reads[gate] != len(own)-len(given) || reads[up] != reads[gate] || reads[down] != 1 {
+			alone := gate != "" && up != "" && down != ""
+			for k := range own {
+				w := weights[op.In[graph.ExpertsFirst+e*each+k].Value]
+				alone = alone && reads[w.Name] == parts[w.Name]
+			}
+			if !alone {
 				continue
 			}
 			inputs[gate], inputs[down] = expertInput{i, e, false}, expertInput{i, e, true}
@@ -53,23 +61,60 @@ func expertInputs(g *graph.Graph) (inputs map[string]expertInput, names [][]stri
 	return inputs, names
 }
 
-// wholeWeights returns the weights of a graph by values, also by those of what they are widened to, and how many
+// A stored is a weight that a value is: all of it, or a part that was widened, whose layout it is then.
+type stored struct {
+	*tensor.Weight
+	part *tensor.Layout
+}
+
+// nameOf is what the tensor of an expert's operand is called, "" where it is none. The operands are the gate, the up and the down.
+func (s stored) nameOf(in graph.Operand, expert, operand int) string {
+	shape, l := s.Layout.Shape, in.Layout
+	switch {
+	case s.part != nil:
+		if !isWhole(in, s.part.Shape) {
+			return ""
+		}
+		l = *s.part
+	case isWhole(in, shape):
+		return s.Name
+	}
+	if len(shape) != 3 || len(l.Shape) != 2 || l.Offset/(shape[1]*shape[2]) != expert {
+		return ""
+	}
+	at := strings.LastIndexByte(s.Name, '.') + 1
+	name := s.Name[at:]
+	switch {
+	case name == "gate_up_proj" && operand == 0:
+		name = "gate_proj"
+	case name == "gate_up_proj" && operand == 1:
+		name = "up_proj"
+	case name != "gate_proj" && name != "up_proj" && name != "down_proj":
+		return ""
+	}
+	return fmt.Sprintf("%s%d.%s.weight", s.Name[:at], expert, name)
+}
+
+// wholeWeights returns the weights of a graph by values, also by those of what they, or parts of them, are widened to, and how many
 // operands of other ops each is, by name.
-func wholeWeights(g *graph.Graph) (map[graph.ValueID]*tensor.Weight, map[string]int) {
-	weights, reads := make(map[graph.ValueID]*tensor.Weight), make(map[string]int)
+func wholeWeights(g *graph.Graph) (map[graph.ValueID]stored, map[string]int) {
+	weights, reads := make(map[graph.ValueID]stored), make(map[string]int)
 	for i := range g.Values {
 		if v := &g.Values[i]; v.Role == graph.Weight {
-			weights[graph.ValueID(i)] = &v.Weight
+			weights[graph.ValueID(i)] = stored{Weight: &v.Weight}
 		}
 	}
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		for _, in := range op.In {
 			w := weights[in.Value]
+			widened := op.Kind == "cast" && w.Weight != nil && w.part == nil && g.Values[op.Out[0]].DType == tensor.Float32
 			switch {
-			case w == nil:
-			case op.Kind == "cast" && isWhole(in, w.Layout.Shape) && g.Values[op.Out[0]].DType == tensor.Float32:
+			case w.Weight == nil:
+			case widened && isWhole(in, w.Layout.Shape):
 				weights[op.Out[0]] = w
+			case widened && len(w.Layout.Shape) == 3:
+				weights[op.Out[0]] = stored{Weight: w.Weight, part: &in.Layout}
 			default:
 				reads[w.Name]++
 			}

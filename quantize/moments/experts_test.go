@@ -54,13 +54,22 @@ func newMixture(t *testing.T) *mixture {
 			shapes[x+"w2.weight"] = tensor.Shape{mixHidden, mixInner}
 		}
 	}
-	m := &mixture{folder: t.TempDir(), numbers: make(map[string][]float32)}
+	numbers := make(map[string][]float32)
+	for name, shape := range shapes {
+		numbers[name] = mixNumbers(name, shape)
+	}
+	return writeMixture(t, numbers, shapes)
+}
+
+// writeMixture makes the folder of a mixture.
+func writeMixture(t *testing.T, numbers map[string][]float32, shapes map[string]tensor.Shape) *mixture {
+	t.Helper()
+	m := &mixture{folder: t.TempDir(), numbers: numbers}
 	var list []loader.TensorData
 	var data []byte
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
-		m.numbers[name] = mixNumbers(name, shapes[name])
 		list = append(list, loader.TensorData{Name: name, DType: tensor.Float32, Shape: shapes[name]})
-		data = append(data, tensor.Of(m.numbers[name], shapes[name]...).Data...)
+		data = append(data, tensor.Of(numbers[name], shapes[name]...).Data...)
 	}
 	head, _, err := loader.LayOutSafetensors(list, map[string]string{"format": "pt"})
 	if err != nil {
@@ -355,6 +364,64 @@ func TestExpertsOfFewRows(t *testing.T) {
 		}
 		if few == 0 || many == 0 {
 			t.Errorf("%d layers of few rows and %d others", few, many)
+		}
+	}
+}
+
+// stacked is the same mixture with the weights of all experts of a layer in one tensor.
+func (m *mixture) stacked(t *testing.T) *mixture {
+	t.Helper()
+	numbers, shapes := make(map[string][]float32), make(map[string]tensor.Shape)
+	ckpt, err := loader.Open(filepath.Join(m.folder, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ckpt.Close()
+	for _, w := range ckpt.Weights {
+		if !strings.Contains(w.Name, ".experts.") {
+			name := strings.Replace(w.Name, "block_sparse_moe", "mlp", 1)
+			numbers[name], shapes[name] = m.numbers[w.Name], w.Layout.Shape
+		}
+	}
+	for l := range 2 {
+		to := fmt.Sprintf(mixBlock, l) + "mlp.experts."
+		for e := range mixExperts {
+			x := fmt.Sprintf(mixBlock+mixExpert, l, e)
+			both := append(numbers[to+"gate_up_proj"], m.numbers[x+"w1.weight"]...)
+			numbers[to+"gate_up_proj"] = append(both, m.numbers[x+"w3.weight"]...)
+			numbers[to+"down_proj"] = append(numbers[to+"down_proj"], m.numbers[x+"w2.weight"]...)
+		}
+		shapes[to+"gate_up_proj"] = tensor.Shape{mixExperts, 2 * mixInner, mixHidden}
+		shapes[to+"down_proj"] = tensor.Shape{mixExperts, mixHidden, mixInner}
+	}
+	return writeMixture(t, numbers, shapes)
+}
+
+// TestCalibratedStack: experts in one tensor are calibrated as those that are tensors of their own.
+func TestCalibratedStack(t *testing.T) {
+	apart, words := newMixture(t), read(3, 600)
+	scheme := quantize.Scheme{Kind: "int4", Group: 16}
+	names := strings.NewReplacer("block_sparse_moe", "mlp", "w1", "gate_proj", "w2", "down_proj", "w3", "up_proj")
+	for _, channels := range []bool{false, true} {
+		var folders []string
+		var reports []*quantize.Report
+		for _, m := range []*mixture{apart, apart.stacked(t)} {
+			text, err := moments.Of(build(t, m.folder), words, moments.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, report := m.quantised(t, quantize.Options{Scheme: scheme, Calibration: text, Channels: channels})
+			folders, reports = append(folders, to), append(reports, report)
+		}
+		for _, l := range reports[0].Layers {
+			other := names.Replace(l.Module)
+			i := slices.IndexFunc(reports[1].Layers, func(l quantize.Layer) bool { return l.Module == other })
+			if i < 0 || reports[1].Layers[i].RoutedRows != l.RoutedRows || reports[1].Layers[i].Calibrated != l.Calibrated {
+				t.Fatalf("%s: layer %d, want %+v", other, i, l)
+			}
+			if a, b := codesOf(t, folders[0], l.Module), codesOf(t, folders[1], other); !slices.Equal(a, b) {
+				t.Errorf("%s, channels %v: other codes", other, channels)
+			}
 		}
 	}
 }
