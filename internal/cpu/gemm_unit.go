@@ -18,8 +18,8 @@ import (
 // unit has tiles: a float is the sum of three numbers of bfloat16, whose products are exact and are added to the same sum.
 // Of a float the unit loses what is denormal; one that is finite gives NaN with a weight that is infinite.
 const (
-	// unitBlockK is the depth that stays in the cache nearest to the processor.
-	unitBlockK = 512
+	// unitBlockK is the most of the depth that stays in the cache nearest to the processor: 40 KB of a panel.
+	unitBlockK = 640
 	// unitLeastRows is the number of rows from which on a unit is used: fewer wait for memory anyway. Where rows are to
 	// have the same bits however many there are, it is used for all of them, as its sums have another order than
 	// others.
@@ -34,6 +34,8 @@ const (
 type unitCut struct {
 	// depth is that of the padded factors.
 	depth int
+	// blockK is how much of the depth is computed at a time.
+	blockK int
 	// parts is how many numbers an element of the left factor is the sum of.
 	parts int
 	// rows is those of a block, which the left factor is packed for; panels those of a part, of 32 columns each.
@@ -44,6 +46,8 @@ type unitCut struct {
 func cutUnit(m, n, k, parts int) unitCut {
 	const leftMost, rowsMost, panelsMost, lanesMost = 1 << 20, 256, 4, 4 << 20
 	u := unitCut{depth: ops.RoundUp(max(k, 1), simd.UnitDepth), parts: parts}
+	blocks := (u.depth + unitBlockK - 1) / unitBlockK
+	u.blockK = ops.RoundUp((u.depth+blocks-1)/blocks, simd.UnitDepth)
 	u.rows = max(leftMost/(2*u.depth*parts), 1)
 	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, ops.RoundUp(max(m, 1), simd.UnitRows))
 	u.leftBytes = 2 * u.rows * u.depth * parts
@@ -55,7 +59,7 @@ func cutUnit(m, n, k, parts int) unitCut {
 	u.panels = min(panelsMost, max(panels/pieces, 1))
 	// The bias, sums, a packed block of the right factor, and float32 that it is made of.
 	floats := u.panels*simd.UnitColumns + u.rows*u.panels*simd.UnitColumns + blockK*simd.UnitColumns
-	u.laneBytes = ops.RoundUp(4*floats+2*unitBlockK*simd.UnitColumns, 64)
+	u.laneBytes = ops.RoundUp(4*floats+2*u.blockK*simd.UnitColumns, 64)
 	u.lanes = max(1, min((panels+u.panels-1)/u.panels, mostLanes, lanesMost/u.laneBytes))
 	return u
 }
@@ -178,9 +182,13 @@ func (g *unitLeft[T]) Run(from, to int) {
 	for i := from * simd.UnitRows; i < min(to*simd.UnitRows, g.rows); i++ {
 		row := left[i/simd.UnitRows*simd.UnitRows*g.unit.depth*g.unit.parts+i%simd.UnitRows*simd.UnitDepth:]
 		at, k := m.lineAt(g.i0+i), 0
-		if g.unit.parts > 1 && m.step == 1 {
+		if m.dtype == tensor.Float32 && m.step == 1 {
 			k = g.k &^ (simd.UnitDepth - 1)
-			g.set.Split(k/simd.UnitDepth, ops.Elements[float32](ops.View{Data: m.data})[at:], row)
+			if src := ops.Elements[float32](ops.View{Data: m.data})[at:]; g.unit.parts > 1 {
+				g.set.Split(k/simd.UnitDepth, src, row)
+			} else {
+				g.set.Round(k/simd.UnitDepth, src, row)
+			}
 		}
 		for ; k < g.k; k += simd.UnitDepth {
 			dst := row[k/simd.UnitDepth*step:][:simd.UnitDepth]
@@ -191,8 +199,6 @@ func (g *unitLeft[T]) Run(from, to int) {
 			switch {
 			case m.dtype == tensor.BFloat16 && m.step == 1:
 				copy(dst[:n], ops.Elements[uint16](ops.View{Data: m.data})[at+k:])
-			case m.dtype == tensor.Float32 && m.step == 1 && n == simd.UnitDepth:
-				g.set.Narrow(simd.BFloat16, ops.Elements[float32](ops.View{Data: m.data})[at+k:][:n], dst)
 			default:
 				var room [simd.UnitDepth]float32
 				ops.LoadReal(room[:n], ops.View{Data: m.data, DType: m.dtype}, at+k*m.step, m.step)
@@ -231,7 +237,7 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		return s
 	}
 	bias, sums := take(width), take(g.unit.rows*width)
-	if g.rows <= unitFewRows && g.right.packed && (g.right.dtype == tensor.BFloat16 || g.round) {
+	if g.rows <= unitFewRows && g.unitPacked() {
 		g.unitStream(j0, j1, bias, sums)
 		g.unitFinish(lane, 0, j0, j1, sums, width)
 		return
@@ -247,12 +253,12 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		if g.o.columnBias != nil {
 			copy(bias, singles(g.o.columnBias[j:min(j+simd.UnitColumns, j1)]))
 		}
-		for k0 := 0; k0 < g.unit.depth; k0 += unitBlockK {
-			k1 := min(k0+unitBlockK, g.unit.depth)
+		for k0 := 0; k0 < g.unit.depth; k0 += g.unit.blockK {
+			k1 := min(k0+g.unit.blockK, g.unit.depth)
 			g.fetchNext(j+simd.UnitColumns, k0, k1)
 			b := simd.UnitBlock{
 				Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth * g.unit.parts,
-				Parts: g.unit.parts,
+				Parts: g.unit.parts, Streams: g.unitPacked(),
 			}
 			b.B = g.unitRight(j, min(j+simd.UnitColumns, j1), k0, k1, room, mine)
 			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows*g.unit.parts:]
@@ -290,6 +296,11 @@ func (g *gemmCall[T]) unitStream(j0, j1 int, bias, sums []float32) {
 	})
 }
 
+// unitPacked reports whether the right factor lies as the unit reads it, panel by panel.
+func (g *gemmCall[T]) unitPacked() bool {
+	return g.right.packed && (g.right.dtype == tensor.BFloat16 || g.round)
+}
+
 // fetchNext fetches the columns from j on of a right factor that lies as it is, from depth k0 to k1, where the rows are
 // so few that it streams by.
 func (g *gemmCall[T]) fetchNext(j, k0, k1 int) {
@@ -306,7 +317,7 @@ func (g *gemmCall[T]) fetchNext(j, k0, k1 int) {
 func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) []byte {
 	m := &g.right
 	const pair = 4 * simd.UnitColumns / 2 // bytes of a row
-	if m.packed && (m.dtype == tensor.BFloat16 || g.round) {
+	if g.unitPacked() {
 		return m.data[2*(j*g.unit.depth+k0*simd.UnitColumns):]
 	}
 	end := min(k1, g.k)

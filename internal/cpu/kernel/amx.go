@@ -51,8 +51,9 @@ type UnitBlock struct {
 	// Parts is how many numbers an element of the left factor is the sum of: 0 is 1, and tiles take UnitParts, too. Then A
 	// has, for each step, the 32 rows of each part, one part behind the other, and sums have the parts of a step in order.
 	Parts int
-	// B is the right one as Pairs, panel by panel.
-	B []byte
+	// B is the right one as Pairs, panel by panel. Streams says that what comes next lies behind it, and may be fetched.
+	B       []byte
+	Streams bool
 	// First is what is added; rows lie LdFirst floats apart, 0 for the same in all rows.
 	First   []float32
 	LdFirst int
@@ -99,6 +100,16 @@ func (s *Set) Split(steps int, src []float32, dst []uint16) {
 	}
 	_, _ = src[steps*UnitDepth-1], dst[(steps*UnitParts-1)*UnitRows*UnitDepth+UnitDepth-1]
 	splitFloats(steps, &src[0], &dst[0])
+}
+
+// Round rounds floats to bfloat16, to nearest with ties to even: UnitDepth of them for each step, as UnitBlock has them where there
+// is one part, dst being the left factor from a row on. It takes a set with a unit.
+func (s *Set) Round(steps int, src []float32, dst []uint16) {
+	if steps == 0 {
+		return
+	}
+	_, _ = src[steps*UnitDepth-1], dst[(steps-1)*UnitRows*UnitDepth+UnitDepth-1]
+	roundFloats(steps, &src[0], &dst[0])
 }
 
 // PairUp rounds rows of Columns floats to BFloat16 and puts pairs of them side by side. rows is even.

@@ -45,7 +45,7 @@ func amxFewParts(config *byte, pairs, steps int, a *uint16, b *byte, first *floa
 
 //go:noescape
 func amxTiles(
-	config *byte, blocks, steps, parts int, a *uint16, aBlock int, b *byte, first *float32, ldf, firstBlock int,
+	config *byte, blocks, steps, parts, ahead int, a *uint16, aBlock int, b *byte, first *float32, ldf, firstBlock int,
 	c *float32, ldc int,
 )
 
@@ -75,8 +75,13 @@ func (u *UnitBlock) few(rows int) {
 // tiles computes the columns of a panel.
 func (u *UnitBlock) tiles(panel int) {
 	b, first, c := &u.B[panel*u.panelBytes()], &u.First[panel*UnitColumns], &u.C[panel*UnitColumns]
+	ahead := 0
+	if u.Streams {
+		const lines = 2 * UnitDepth * UnitColumns / 64 // of a step
+		ahead = (lines + u.Blocks - 1) / u.Blocks
+	}
 	amxTiles(
-		&unitConfig[0], u.Blocks, u.Steps, u.parts(), &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst,
+		&unitConfig[0], u.Blocks, u.Steps, u.parts(), ahead, &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst,
 		4*UnitRows*u.LdFirst, c, 4*u.Ldc,
 	)
 }
@@ -85,6 +90,11 @@ func (u *UnitBlock) tiles(panel int) {
 func amxSplit(steps int, x *float32, y *uint16)
 
 func splitFloats(steps int, x *float32, y *uint16) { amxSplit(steps, x, y) }
+
+//go:noescape
+func amxRound(steps int, x *float32, y *uint16)
+
+func roundFloats(steps int, x *float32, y *uint16) { amxRound(steps, x, y) }
 
 //go:noescape
 func amxConv(tile *UnitTile)

@@ -12,6 +12,10 @@
 #define LOAD6 BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x34; BYTE $0x1f
 #define LOAD7 BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x7c; BYTE $0x1f; BYTE $0x40
 
+// The same of the left factor for TILELOADDT1, which takes no room from what stays in the nearest cache.
+#define LOAD4ONCE BYTE $0xc4; BYTE $0xe2; BYTE $0x79; BYTE $0x4b; BYTE $0x24; BYTE $0x06
+#define LOAD5ONCE BYTE $0xc4; BYTE $0xe2; BYTE $0x79; BYTE $0x4b; BYTE $0xac; BYTE $0x06; LONG $1024
+
 // Rows of sums at DX, CX bytes apart.
 #define LOAD0 BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x04; BYTE $0x0a
 #define LOAD1 BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x4c; BYTE $0x0a; BYTE $0x40
@@ -28,21 +32,27 @@
 #define MULTIPLY2 BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5
 #define MULTIPLY3 BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd
 
-// func amxTiles(config *byte, blocks, steps, parts int, a *byte, aBlock int, b *byte, first *float32, ldf int, firstBlock int,
-//     c *float32, ldc int)
-TEXT ·amxTiles(SB), NOSPLIT, $0-96
+// func amxTiles(config *byte, blocks, steps, parts, ahead int, a *byte, aBlock int, b *byte, first *float32, ldf int,
+//     firstBlock int, c *float32, ldc int)
+//
+// The right factor stays in the nearest cache for all blocks. Meanwhile lines of what lies behind it are fetched, ahead of them a
+// step, and rows of the result, which are written at a block's end.
+TEXT ·amxTiles(SB), NOSPLIT, $0-104
 	MOVQ config+0(FP), R8
 	LDTILECFG_R8
 	MOVQ blocks+8(FP), R9
-	MOVQ a+32(FP), R10
-	MOVQ first+56(FP), R11
-	MOVQ c+80(FP), R12
+	MOVQ a+40(FP), R10
+	MOVQ first+64(FP), R11
+	MOVQ c+88(FP), R12
 	MOVQ $64, AX
 	MOVQ $128, BX
+	MOVQ steps+16(FP), R15
+	SHLQ $11, R15
+	ADDQ b+56(FP), R15
 
 block:
 	MOVQ R11, DX
-	MOVQ ldf+64(FP), CX
+	MOVQ ldf+72(FP), CX
 	LOAD0
 	LOAD1
 	MOVQ CX, R13
@@ -50,20 +60,39 @@ block:
 	ADDQ R13, DX
 	LOAD2
 	LOAD3
+	MOVQ R12, DX
+	MOVQ ldc+96(FP), CX
 	MOVQ R10, SI
-	MOVQ b+48(FP), DI
+	MOVQ b+56(FP), DI
 	MOVQ steps+16(FP), R13
 
 step:
 	LOAD6
 	LOAD7
+	MOVQ ahead+32(FP), R8
+	TESTQ R8, R8
+	JZ   fetched
+
+fetch:
+	PREFETCHT1 (R15)
+	ADDQ $64, R15
+	DECQ R8
+	JNZ  fetch
+
+fetched:
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	ADDQ CX, DX
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	ADDQ CX, DX
 	MOVQ parts+24(FP), R8
 
 part:
-	LOAD4
+	LOAD4ONCE
 	MULTIPLY0
 	MULTIPLY1
-	LOAD5
+	LOAD5ONCE
 	MULTIPLY2
 	MULTIPLY3
 	ADDQ $2048, SI
@@ -74,7 +103,6 @@ part:
 	JNZ  step
 
 	MOVQ R12, DX
-	MOVQ ldc+88(FP), CX
 	STORE0
 	STORE1
 	MOVQ CX, R13
@@ -84,8 +112,8 @@ part:
 	STORE3
 	ADDQ R13, DX
 	MOVQ DX, R12
-	ADDQ aBlock+40(FP), R10
-	ADDQ firstBlock+72(FP), R11
+	ADDQ aBlock+48(FP), R10
+	ADDQ firstBlock+80(FP), R11
 	DECQ R9
 	JNZ  block
 	TILERELEASE
@@ -291,5 +319,39 @@ splitStep:
 	ADDQ $6144, DI
 	DECQ CX
 	JNZ  splitStep
+	VZEROUPPER
+	RET
+
+// 16 floats at from(SI), rounded to nearest with ties to even, at to(DI); NaN is Z12.
+#define ROUND(from, to) \
+	VMOVUPS from(SI), Z0           \
+	VCMPPS $3, Z0, Z0, K1          \
+	VPSRLD $16, Z0, Z1             \
+	VPANDD Z10, Z1, Z1             \
+	VPADDD Z0, Z1, Z1              \
+	VPADDD Z11, Z1, Z1             \
+	VPSRLD $16, Z1, Z1             \
+	VMOVDQA32 Z12, K1, Z1          \
+	VPMOVDW Z1, to(DI)
+
+// func amxRound(steps int, x *float32, y *uint16)
+TEXT ·amxRound(SB), NOSPLIT, $0-24
+	MOVQ steps+0(FP), CX
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DI
+	MOVL $1, AX
+	VPBROADCASTD AX, Z10
+	MOVL $0x7fff, AX
+	VPBROADCASTD AX, Z11
+	MOVL $0x7fc0, AX
+	VPBROADCASTD AX, Z12
+
+roundStep:
+	ROUND(0, 0)
+	ROUND(64, 32)
+	ADDQ $128, SI
+	ADDQ $2048, DI
+	DECQ CX
+	JNZ  roundStep
 	VZEROUPPER
 	RET

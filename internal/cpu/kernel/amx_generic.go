@@ -10,6 +10,8 @@ func multiplyTiles(*UnitBlock) { panic("BUG: no matrix unit") }
 
 func splitFloats(int, *float32, *uint16) { panic("BUG: no matrix unit") }
 
+func roundFloats(int, *float32, *uint16) { panic("BUG: no matrix unit") }
+
 func multiplyDots(*UnitBlock) { panic("BUG: no products of pairs") }
 
 func hasTileCodes() bool { return false }

@@ -56,6 +56,38 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// TestRound: floats become what Narrow makes of them, at the places of a row of a left factor and nowhere else.
+func TestRound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(29, 30))
+	for _, s := range All() {
+		if !s.HasUnit() {
+			continue
+		}
+		const steps, row, untouched = 3, 5, 0x4040
+		x := random(rng, steps*UnitDepth)
+		copy(x, []float32{
+			0, float32(math.Copysign(0, -1)), math.MaxFloat32, -math.MaxFloat32, 1 + 1.0/256, 1 + 3.0/256, 1e-40, -1e-40,
+			float32(math.Inf(1)), float32(math.Inf(-1)), math.Float32frombits(0x7f800001), math.Float32frombits(0xffffffff),
+		})
+		want := make([]uint16, len(x))
+		s.Narrow(BFloat16, x, want)
+		a := make([]uint16, steps*UnitRows*UnitDepth)
+		for i := range a {
+			a[i] = untouched
+		}
+		s.Round(steps, x, a[row*UnitDepth:])
+		for i, got := range a {
+			step, k := i/(UnitRows*UnitDepth), i%UnitDepth
+			switch mine := i/UnitDepth%UnitRows == row; {
+			case mine && got != want[step*UnitDepth+k]:
+				t.Fatalf("%s: %v becomes %#x, want %#x", s.Name, x[step*UnitDepth+k], got, want[step*UnitDepth+k])
+			case !mine && got != untouched:
+				t.Fatalf("%s: element %d is written", s.Name, i)
+			}
+		}
+	}
+}
+
 // TestUnitParts: products of a left factor in parts are those of the sums of its parts, and of the same bits for any number
 // of rows and panels.
 func TestUnitParts(t *testing.T) {
@@ -81,7 +113,8 @@ func TestUnitParts(t *testing.T) {
 			first := random(rng, ldc)
 			all := make([]float32, rows*ldc)
 			u := UnitBlock{
-				Blocks: blocks, Steps: steps, Parts: UnitParts, Panels: panels, A: a, ABlock: block, B: b, First: first, C: all, Ldc: ldc,
+				Blocks: blocks, Steps: steps, Parts: UnitParts, Panels: panels, A: a, ABlock: block, B: b, Streams: true,
+				First: first, C: all, Ldc: ldc,
 			}
 			s.MultiplyUnit(&u)
 			for i, got := range all {
