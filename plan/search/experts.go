@@ -250,7 +250,7 @@ func (d *draft) route(x *lent, _ float64) {
 	number := len(x.each)
 	needs := slots.Distinct(number, x.named, x.rows)
 	hits, known := 0.0, false
-	if curve := d.o.Routing[x.path]; curve != nil && len(curve.Distances) == number && set.Experts == number {
+	if curve := d.o.Routing[x.path]; curve != nil && len(curve.Ranks) == number && set.Experts == number {
 		hits, known = curve.Hits(set.Slots)
 	}
 	if !known {
