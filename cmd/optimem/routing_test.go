@@ -144,6 +144,30 @@ func TestRouting(t *testing.T) {
 		t.Errorf("once more %+v, before %+v", again, some)
 	}
 
+	// Where layers share slots, how many are there is known, too.
+	sharing := false
+	for percent := int64(59); percent > 20 && !sharing; percent -= 3 {
+		few := fmt.Sprint(all.Peak * percent / 100)
+		var q struct {
+			Slots int     `json:"expert_slots"`
+			Known bool    `json:"expert_hits_known"`
+			Hits  float64 `json:"expert_hits_expected"`
+		}
+		out, _, code := execute(t, "plan", folder, "--memory", few, "--context", "96", "--json", "--quiet")
+		if code != 0 {
+			break
+		}
+		if err := json.Unmarshal([]byte(out), &q); err != nil {
+			t.Fatal(err)
+		}
+		if sharing = q.Slots < 3*4; sharing && (!q.Known || q.Hits < 0 || q.Hits > 0.75) {
+			t.Errorf("with %d slots %+v", q.Slots, q)
+		}
+	}
+	if !sharing {
+		t.Error("no budget has layers share slots")
+	}
+
 	// A record as versions before wrote it still says how many are there.
 	var record map[string]map[string]any
 	text, err := os.ReadFile(found[0])

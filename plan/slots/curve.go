@@ -1,6 +1,9 @@
 package slots
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // A Curve is what passes through a layer have shown of its routing: how many other experts were likelier to be needed than
 // those that were. With it the share of hits is known for any number of slots in which the likeliest lie, as a [Set] has
@@ -34,15 +37,46 @@ func sum(counts []int64) (n int64) {
 // Hits returns the share of needs that so many slots meet; false where too little is known to say. A first need is one of
 // a process, not of a pass, and does not count.
 func (c *Curve) Hits(slots int) (float64, bool) {
-	if c == nil {
+	counts, needs := c.known()
+	if counts == nil {
 		return 0, false
+	}
+	return float64(sum(counts[:min(max(slots, 0), len(counts))])) / float64(needs), true
+}
+
+// known returns the counts that say something, and their sum; nil where none do.
+func (c *Curve) known() (counts []int64, needs int64) {
+	if c == nil {
+		return nil, 0
 	}
 	for _, counts := range [][]int64{c.Ranks, c.Distances} {
 		if needs := sum(counts); needs > 0 && needs >= int64(enough*len(counts)) {
-			return float64(sum(counts[:min(max(slots, 0), len(counts))])) / float64(needs), true
+			return counts, needs
 		}
 	}
-	return 0, false
+	return nil, 0
+}
+
+// SharedHits returns the share of needs that slots meet which layers with these curves share, where a pass through one
+// needs so many experts; false where too little is known of one. Those that a pass needs have slots until others can
+// take them, and the likeliest of all layers have the rest.
+func SharedHits(layers []*Curve, slots, needs int) (float64, bool) {
+	var shares []float64
+	for _, c := range layers {
+		counts, all := c.known()
+		if counts == nil {
+			return 0, false
+		}
+		for _, n := range counts {
+			shares = append(shares, float64(n)/float64(all))
+		}
+	}
+	slices.SortFunc(shares, func(a, b float64) int { return cmp.Compare(b, a) })
+	var met float64
+	for _, x := range shares[:min(max(slots-needs, 0), len(shares))] {
+		met += x
+	}
+	return met / float64(max(len(layers), 1)), len(layers) > 0
 }
 
 // enough is how often each expert has to have been needed on average for a curve to say something.

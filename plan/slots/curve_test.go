@@ -49,6 +49,41 @@ func TestCurve(t *testing.T) {
 	t.Logf("off by a factor of %.3f at most", worst)
 }
 
+// TestSharedHits: what curves say of slots that layers share is there, but for few.
+func TestSharedHits(t *testing.T) {
+	const layers, experts, named = 6, 64, 8
+	for i, kind := range routings {
+		if testing.Short() && i%4 > 0 {
+			continue
+		}
+		trace := kind.trace(experts, named, layers, 200)
+		var places []slots.Place
+		var curves []*slots.Curve
+		for l := range layers {
+			places, curves = append(places, slots.Place{First: l * experts}), append(curves, slots.NewCurve(experts))
+		}
+		if _, ok := slots.SharedHits(curves, 20, named); ok {
+			t.Fatal("curves without passes say something")
+		}
+		needs := 0
+		for _, v := range trace.Visits {
+			curves[v.Layer].Note(v.Experts)
+			needs += len(v.Experts)
+		}
+		for _, n := range []int{8, 24, 42} {
+			room := slots.Room{Slots: []int{n}, Experts: []int{layers * experts}}
+			got := slots.Sum(slots.Replay(trace, room, places)).Hits()
+			hits, ok := slots.SharedHits(curves, n, needs/len(trace.Visits))
+			if !ok || math.Abs(hits-got) > 0.07 {
+				t.Errorf("%s, %d slots: %.3f are there, %.3f were expected", kind.name, n, got, hits)
+			}
+		}
+	}
+	if _, ok := slots.SharedHits(append([]*slots.Curve{nil}, slots.NewCurve(4)), 3, 1); ok {
+		t.Error("a layer of which nothing is known says something")
+	}
+}
+
 // TestRanks: on passes that can be followed by hand.
 func TestRanks(t *testing.T) {
 	curve := slots.NewCurve(4)
