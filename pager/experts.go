@@ -128,7 +128,7 @@ func (l *lender) Want(ctx context.Context, experts []int32, rows int) error {
 		}
 		l.ids = append(l.ids, e+int32(l.x.First))
 	}
-	l.steps = append(l.steps[:0], l.g.slotsOf(l.plan)[l.x.Set].Pass(l.ids)...)
+	l.steps = append(l.steps[:0], l.g.slotsOf(l.plan)[l.x.Set].Pass(l.x.First, l.ids)...)
 	l.at, l.begun, l.wanted = 0, 0, true
 	l.there, l.asked = l.there[:0], l.asked[:0]
 	for _, step := range l.steps {

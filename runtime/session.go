@@ -439,7 +439,7 @@ func (s *Session) Routing(ctx context.Context, before map[string]*slots.Curve) (
 	defer s.release()
 	all := make(map[string]*slots.Curve)
 	for module, c := range s.machine.Routing() {
-		sum := slots.NewCurve(len(c.Distances))
+		sum := slots.NewCurve(len(c.Ranks))
 		sum.Add(c)
 		sum.Add(before[module])
 		all[module] = sum

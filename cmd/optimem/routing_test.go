@@ -144,6 +144,55 @@ func TestRouting(t *testing.T) {
 		t.Errorf("once more %+v, before %+v", again, some)
 	}
 
+	// Where layers share slots, how many are there is known, too.
+	sharing := false
+	for percent := int64(59); percent > 20 && !sharing; percent -= 3 {
+		few := fmt.Sprint(all.Peak * percent / 100)
+		var q struct {
+			Slots int     `json:"expert_slots"`
+			Known bool    `json:"expert_hits_known"`
+			Hits  float64 `json:"expert_hits_expected"`
+		}
+		out, _, code := execute(t, "plan", folder, "--memory", few, "--context", "96", "--json", "--quiet")
+		if code != 0 {
+			break
+		}
+		if err := json.Unmarshal([]byte(out), &q); err != nil {
+			t.Fatal(err)
+		}
+		if sharing = q.Slots < 3*4; sharing && (!q.Known || q.Hits < 0 || q.Hits > 0.75) {
+			t.Errorf("with %d slots %+v", q.Slots, q)
+		}
+	}
+	if !sharing {
+		t.Error("no budget has layers share slots")
+	}
+
+	// A record as versions before wrote it still says how many are there.
+	var record map[string]map[string]any
+	text, err := os.ReadFile(found[0])
+	if err == nil {
+		err = json.Unmarshal(text, &record)
+	}
+	if err != nil || len(record) != 3 {
+		t.Fatalf("%d layers in the record: %v", len(record), err)
+	}
+	for _, layer := range record {
+		layer["distances"] = layer["ranks"]
+		delete(layer, "ranks")
+	}
+	if text, err = json.Marshal(record); err == nil {
+		err = os.WriteFile(found[0], text, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var earlier planned
+	out, _ = done(t, "plan", folder, "--memory", budget, "--context", "96", "--trace", trace, "--json", "--quiet")
+	if err := json.Unmarshal([]byte(out), &earlier); err != nil || !earlier.Known || earlier.Slots != p.Slots {
+		t.Errorf("with an earlier record %+v, before %+v: %v", earlier, p, err)
+	}
+
 	// What is no trace, and no record of routing.
 	bad := filepath.Join(kept, "bad.jsonl")
 	for text, code := range map[string]int{"{": command.ExitUnsafe, `{"layer":"x","experts":[1]}`: command.ExitUnsafe, `{"layer":"x","experts":[99999]}`: command.ExitUnsafe} {
@@ -154,7 +203,7 @@ func TestRouting(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", text, got, stderr)
 		}
 	}
-	for _, text := range []string{"[", `{"x": {"distances": [-1]}}`, `{"x": {"first": -3}}`} {
+	for _, text := range []string{"[", `{"x": {"distances": [-1]}}`, `{"x": {"first": -3}}`, `{"x": {"ranks": [1], "distances": [1, 2]}}`} {
 		if err := os.WriteFile(found[0], []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}

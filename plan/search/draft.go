@@ -80,7 +80,7 @@ func newDraft(l *graph.Lowered, groups []plan.Group, o Options, seconds []float6
 		groups[i].Joined = slices.Clone(groups[i].Joined)
 	}
 	d.gather(d.seconds)
-	d.lend(d.seconds)
+	d.lend()
 	for i := range groups {
 		for _, s := range d.seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s

@@ -2,6 +2,7 @@ package search
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/optimem/optimem/graph"
@@ -213,13 +214,14 @@ func sameExpert(a, b plan.Expert) bool { return a.Parts == b.Parts && slices.Equ
 
 // lend notes the ops to which experts are lent, what the groups weigh with these, and what bringing them is expected to
 // take.
-func (d *draft) lend(seconds []float64) {
+func (d *draft) lend() {
 	use := d.o.lending
 	if use == nil {
 		return
 	}
 	d.base.Fixed.Slots = slices.Clone(use.sets)
 	d.base.Experts, d.base.Routed = nil, plan.Routed{Known: true}
+	shared := use.sharedHits(d.o.Routing)
 	g := d.l.Graph
 	for k := range d.groups {
 		group := &d.groups[k]
@@ -239,18 +241,41 @@ func (d *draft) lend(seconds []float64) {
 			if at := joinedWith(group, i); at >= 0 {
 				group.Joined[at].Params, group.Joined[at].WeightBytes = group.Joined[at].Params+x.params, group.Joined[at].WeightBytes+x.bytes
 			}
-			d.route(x, seconds[i])
+			d.route(x, shared)
 		}
 	}
 }
 
-// route adds what passes through a layer read of its experts to what is expected.
-func (d *draft) route(x *lent, _ float64) {
+// sharedHits returns which share of the experts that are needed is there where all layers share slots; −1 where they do not,
+// or where too little is known.
+func (l *lending) sharedHits(routing map[string]*slots.Curve) float64 {
+	if len(l.sets) != 1 || len(l.order) < 2 {
+		return -1
+	}
+	var curves []*slots.Curve
+	needs := 0.0
+	for _, id := range l.order {
+		x := l.ops[id]
+		curve := routing[x.path]
+		if curve == nil || len(curve.Ranks) != len(x.each) {
+			return -1
+		}
+		curves = append(curves, curve)
+		needs = max(needs, slots.Distinct(len(x.each), x.named, x.rows))
+	}
+	if hits, ok := slots.SharedHits(curves, l.sets[0].Slots, int(math.Round(needs))); ok {
+		return hits
+	}
+	return -1
+}
+
+// route adds what passes through a layer read of its experts to what is expected; shared is as sharedHits has it.
+func (d *draft) route(x *lent, shared float64) {
 	set := &d.o.lending.sets[x.set]
 	number := len(x.each)
 	needs := slots.Distinct(number, x.named, x.rows)
-	hits, known := 0.0, false
-	if curve := d.o.Routing[x.path]; curve != nil && len(curve.Distances) == number && set.Experts == number {
+	hits, known := shared, shared >= 0
+	if curve := d.o.Routing[x.path]; curve != nil && len(curve.Ranks) == number && set.Experts == number {
 		hits, known = curve.Hits(set.Slots)
 	}
 	if !known {

@@ -42,7 +42,7 @@ func (c *clockwork) run(t *slots.Trace, experts, each int) (sum tally) {
 	for i := range t.Visits {
 		v := &t.Visits[i]
 		now += c.around // the router's result is there
-		steps := sets[v.Layer].Pass(v.Experts)
+		steps := sets[v.Layer].Pass(0, v.Experts)
 		sum.needs += len(steps)
 		compute := now
 		var waits []float64

@@ -44,7 +44,7 @@ func Replay(t *Trace, r Room, places []Place) []Count {
 		for _, e := range v.Experts {
 			ids = append(ids, e+int32(p.First))
 		}
-		for _, step := range sets[p.Set].Pass(ids) {
+		for _, step := range sets[p.Set].Pass(p.First, ids) {
 			counts[v.Layer].Needs++
 			if step.Read {
 				counts[v.Layer].Reads++

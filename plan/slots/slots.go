@@ -6,43 +6,39 @@
 // same order give the same steps, so that what a process read can be counted beforehand and afterwards.
 //
 //	set := slots.NewSet(128, 40)
-//	for _, step := range set.Pass([]int32{3, 17, 90}) { // by id
+//	for _, step := range set.Pass(0, []int32{3, 17, 90}) { // by id
 //		// where step.Read, read expert step.Expert into step.Slot once the step step.After is computed; then compute it
 //	}
 package slots
 
 import "slices"
 
-// A Set is some slots for a larger number of experts, and what is known of each expert's use. Its memory is linear in
-// both. One goroutine at a time uses it.
+// A Set is some slots for a larger number of experts, of one layer or of several, and what is known of each expert's use.
+// Its memory is linear in both. One goroutine at a time uses it.
 //
-// Who is to leave is a matter of how often and how recently an expert was needed: each use adds to its score, and all
-// scores fade from pass to pass. Who this pass needs stays where others can leave, and of equal ones the one goes that
-// was used longer ago. Scores of experts that are in no slot are kept, so that one which is often needed comes back to
-// stay.
+// Who is to leave is a matter of how likely the next pass through its layer needs it, which a [history] of the layer's
+// passes tells. Who this pass needs stays where others can leave. Of equal ones the one goes whose layer comes last again,
+// and of one layer the one that was used longer ago. What is known of experts that are in no slot is kept, so that one
+// which is often needed comes back to stay.
 type Set struct {
 	// slot is where each expert is, or none; expert who is in each slot, or none.
 	slot, expert []int32
-	// score is what uses have added up to, at the weight that a use had then, which grows: that is how older ones fade.
-	score  []float64
-	last   []int64
-	pass   int64
-	weight float64
-	// wanted is the last pass that wanted each expert; step is that of this pass which computes it.
-	wanted []int64
-	step   []int32
-	steps  []Step
+	// layers are those whose experts share the slots, by their first expert; layer is that of each expert, nil before it
+	// was needed.
+	layers  map[int]*history
+	layer   []*history
+	experts []expertHistory
+	pass    int64
+	// last is the last pass that needed each expert; step is that of this pass which computes it.
+	last  []int64
+	step  []int32
+	steps []Step
 	// missing are those of this pass that are not there.
 	missing []int32
 }
 
 const (
 	none = -1
-	// fade is by how much more a use weighs than one in the pass before: one of 50 passes ago weighs about a third. On
-	// Zipf–Markov traces longer memory reads a little less still, but what a text is about changes.
-	fade = 1.02
-	// mostWeight is when all scores are made small again.
-	mostWeight = 1e100
 	// ahead is how many reads may be under way while what is in the slots is computed, where there are more experts
 	// than slots: so many of the slots that were filled last are not filled again.
 	ahead = 3
@@ -60,8 +56,9 @@ type Step struct {
 func NewSet(experts, slots int) *Set {
 	slots = max(1, min(slots, experts))
 	s := &Set{
-		slot: make([]int32, experts), expert: make([]int32, slots), score: make([]float64, experts),
-		last: make([]int64, experts), wanted: make([]int64, experts), step: make([]int32, experts), weight: 1,
+		slot: make([]int32, experts), expert: make([]int32, slots), layers: make(map[int]*history),
+		layer: make([]*history, experts), experts: make([]expertHistory, experts),
+		last: make([]int64, experts), step: make([]int32, experts),
 	}
 	s.Empty()
 	return s
@@ -81,21 +78,15 @@ func (s *Set) Empty() {
 	}
 }
 
-// Pass returns what a pass does that needs the given experts, each once and in the order of their ids: first those that
-// are there, then those that are read, in order. After it the slots hold what the steps have put there. The steps are
-// valid until the next pass.
-func (s *Set) Pass(wanted []int32) []Step {
+// Pass returns what a pass through a layer does that needs the given experts, each once and in the order of their ids:
+// first those that are there, then those that are read, in order. After it the slots hold what the steps have put there.
+// The steps are valid until the next pass. First is the lowest id of the layer's experts: it tells apart layers that share
+// the slots.
+func (s *Set) Pass(first int, wanted []int32) []Step {
 	s.pass++
-	if s.weight *= fade; s.weight > mostWeight {
-		for i := range s.score {
-			s.score[i] /= s.weight
-		}
-		s.weight = 1
-	}
 	s.steps, s.missing = s.steps[:0], s.missing[:0]
 	for _, e := range wanted {
-		s.score[e] += s.weight
-		s.last[e], s.wanted[e] = s.pass, s.pass
+		s.last[e] = s.pass
 		if at := s.slot[e]; at != none {
 			s.step[e] = int32(len(s.steps))
 			s.steps = append(s.steps, Step{Expert: e, Slot: at, After: none})
@@ -103,6 +94,7 @@ func (s *Set) Pass(wanted []int32) []Step {
 			s.missing = append(s.missing, e)
 		}
 	}
+	s.know(first, wanted)
 	hits := len(s.steps)
 	for _, e := range s.missing {
 		at, after := s.free(hits)
@@ -138,19 +130,37 @@ func (s *Set) free(first int) (slot, after int32) {
 			best = at
 		}
 	}
-	if e := s.expert[best]; s.wanted[e] == s.pass {
+	if e := s.expert[best]; s.last[e] == s.pass {
 		return best, s.step[e]
 	}
 	return best, none
 }
 
+// know adds a pass to what is known of a layer.
+func (s *Set) know(first int, wanted []int32) {
+	h := s.layers[first]
+	if h == nil {
+		h = &history{weights: assumed}
+		s.layers[first] = h
+	}
+	h.last = s.pass
+	for _, e := range wanted {
+		s.layer[e] = h
+		h.see(s.experts, e)
+	}
+	h.pass(s.experts, func(e int32) bool { return s.last[e] == s.pass })
+}
+
 // less reports whether an expert is to leave before another.
 func (s *Set) less(a, b int32) bool {
-	if now, then := s.wanted[a] == s.pass, s.wanted[b] == s.pass; now != then {
+	if now, then := s.last[a] == s.pass, s.last[b] == s.pass; now != then {
 		return then
 	}
-	if s.score[a] != s.score[b] {
-		return s.score[a] < s.score[b]
+	if x, y := s.experts[a].chance, s.experts[b].chance; x != y {
+		return x < y
+	}
+	if x, y := s.layer[a], s.layer[b]; x != y {
+		return x.last > y.last
 	}
 	return s.last[a] < s.last[b]
 }

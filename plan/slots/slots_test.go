@@ -72,7 +72,7 @@ func TestSteps(t *testing.T) {
 			for _, e := range there {
 				before[e] = true
 			}
-			steps := set.Pass(wanted)
+			steps := set.Pass(0, wanted)
 			var got []int32
 			read := false
 			computes := make(map[int32]int32) // the last step of each slot
@@ -205,82 +205,71 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// TestLayers: layers that share few slots are known each by its own passes: if the passes of all counted as those of one, who
+// was needed in the last pass of a layer would seem not to have been needed for long.
+func TestLayers(t *testing.T) {
+	const layers, experts, named, passes, n = 6, 16, 4, 400, 20
+	trace := drawn(4, layers, experts, named, passes, 0.3, 0.6)
+	room := slots.Room{Slots: []int{n}, Experts: []int{layers * experts}}
+	var places []slots.Place
+	for l := range layers {
+		places = append(places, slots.Place{First: l * experts})
+	}
+	got, least := slots.Sum(slots.Replay(trace, room, places)), slots.Sum(slots.Least(trace, room, places))
+	all := slots.NewSet(layers*experts, n)
+	var alike int64
+	for _, v := range trace.Visits {
+		ids := slices.Clone(v.Experts)
+		for i := range ids {
+			ids[i] += int32(v.Layer * experts)
+		}
+		for _, step := range all.Pass(0, ids) {
+			if step.Read {
+				alike++
+			}
+		}
+	}
+	t.Logf("%d reads of %d, %d if all were one layer, at least %d", got.Reads, got.Needs, alike, least.Reads)
+	if float64(got.Reads) > 0.92*float64(alike) || got.Reads < least.Reads {
+		t.Errorf("%d reads, %d if all were one layer", got.Reads, alike)
+	}
+}
+
+// TestTurns: where every pass needs all experts of layers that share slots, most that are there stay until they are needed
+// again, as they would not if who was needed longest ago left.
+func TestTurns(t *testing.T) {
+	const layers, experts, n, passes = 4, 8, 16, 50
+	set := slots.NewSet(layers*experts, n)
+	reads := 0
+	for pass := range passes {
+		for l := range layers {
+			var ids []int32
+			for e := range experts {
+				ids = append(ids, int32(l*experts+e))
+			}
+			for _, step := range set.Pass(l*experts, ids) {
+				if step.Read && pass > 0 {
+					reads++
+				}
+			}
+		}
+	}
+	each := float64(reads) / (passes - 1)
+	t.Logf("%.1f of %d are read in a pass, %d slots", each, layers*experts, n)
+	if each > layers*experts-n/2 || each < layers*experts-n {
+		t.Errorf("%.1f of %d are read in a pass, %d slots", each, layers*experts, n)
+	}
+}
+
 // TestEmpty: what lay in slots is read again, and in the same order as if nothing had happened before.
 func TestEmpty(t *testing.T) {
 	set := slots.NewSet(4, 2)
-	set.Pass([]int32{1, 3})
+	set.Pass(0, []int32{1, 3})
 	set.Empty()
-	for _, s := range set.Pass([]int32{1, 3}) {
+	for _, s := range set.Pass(0, []int32{1, 3}) {
 		if !s.Read || s.After != -1 {
 			t.Errorf("%+v", s)
 		}
-	}
-}
-
-// TestCurve: the share of hits that a curve says is what slots make of which the one that was used longest ago leaves.
-func TestCurve(t *testing.T) {
-	const experts = 32
-	trace := drawn(5, 1, experts, 1, 4000, 0.4, 0.2)
-	curve := slots.NewCurve(experts)
-	if _, ok := curve.Hits(3); ok {
-		t.Error("a curve without passes says something")
-	}
-	for _, v := range trace.Visits {
-		curve.Note(v.Experts)
-	}
-	for _, n := range []int{1, 4, 16, 32} {
-		var order []int32 // least recently used
-		hits, needs := 0, 0
-		seen := make(map[int32]bool)
-		for _, v := range trace.Visits {
-			e := v.Experts[0]
-			if seen[e] {
-				needs++
-			}
-			seen[e] = true
-			if at := slices.Index(order, e); at >= 0 {
-				hits++
-				order = slices.Delete(order, at, at+1)
-			} else if len(order) == n {
-				order = order[1:]
-			}
-			order = append(order, e)
-		}
-		got, ok := curve.Hits(n)
-		if want := float64(hits) / float64(needs); !ok || got != want {
-			t.Errorf("%d slots: %v of needs are met, want %v", n, got, want)
-		}
-	}
-	twice := slots.NewCurve(experts)
-	twice.Add(curve)
-	twice.Add(curve)
-	other := slots.NewCurve(7)
-	for range 9 {
-		other.Note([]int32{3, 5})
-	}
-	twice.Add(other)
-	if twice.Needs() != 2*curve.Needs() {
-		t.Errorf("two curves have %d needs, one %d", twice.Needs(), curve.Needs())
-	}
-}
-
-// TestCurveOfPasses: what one pass needs together is no distance from one to the other.
-func TestCurveOfPasses(t *testing.T) {
-	curve := slots.NewCurve(8)
-	for range 50 {
-		curve.Note([]int32{1, 4, 6})
-	}
-	if got, ok := curve.Hits(3); !ok || got != 1 {
-		t.Errorf("three slots meet %v of what three need", got)
-	}
-	if curve.First != 3 || curve.Needs() != 150 {
-		t.Errorf("%d first needs of %d", curve.First, curve.Needs())
-	}
-	if got, _ := curve.Hits(2); got != 2.0/3 {
-		t.Errorf("two slots meet %v of what three need", got)
-	}
-	if got, _ := curve.Hits(0); got != 0 {
-		t.Errorf("no slots meet %v", got)
 	}
 }
 

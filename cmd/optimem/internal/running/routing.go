@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/optimem/optimem/cmd/optimem/internal/command"
@@ -29,10 +30,12 @@ import (
 // for each model, so that plans expect as many hits as there were. Nobody needs it, and nothing but forecasts depends
 // on it.
 
-// A keptLayer is a layer in such a file.
+// A keptLayer is a layer in such a file. Earlier versions wrote distances alone, which say something as long as there are few
+// ranks.
 type keptLayer struct {
 	First     int64   `json:"first"`
-	Distances []int64 `json:"distances"`
+	Ranks     []int64 `json:"ranks,omitempty"`
+	Distances []int64 `json:"distances,omitempty"`
 }
 
 // mostRoutingBytes bounds such a file.
@@ -85,15 +88,20 @@ func loadRouting(path string) (map[string]*slots.Curve, error) {
 	}
 	all := make(map[string]*slots.Curve, len(kept))
 	for module, layer := range kept {
-		if len(layer.Distances) > slots.MostExperts || layer.First < 0 {
-			return nil, &routingError{path, fmt.Sprintf("%q of %d experts", module, len(layer.Distances))}
+		number := max(len(layer.Ranks), len(layer.Distances))
+		if layer.Ranks == nil {
+			layer.Ranks = make([]int64, min(number, slots.MostExperts))
 		}
-		for _, n := range layer.Distances {
+		if number > slots.MostExperts || len(layer.Ranks) < number || layer.First < 0 ||
+			layer.Distances != nil && len(layer.Distances) < number {
+			return nil, &routingError{path, fmt.Sprintf("%q of %d experts", module, number)}
+		}
+		for _, n := range slices.Concat(layer.Ranks, layer.Distances) {
 			if n < 0 || n > 1<<50 {
 				return nil, &routingError{path, fmt.Sprintf("%q: needed %d times", module, n)}
 			}
 		}
-		all[module] = &slots.Curve{First: layer.First, Distances: layer.Distances}
+		all[module] = &slots.Curve{First: layer.First, Ranks: layer.Ranks, Distances: layer.Distances}
 	}
 	return all, nil
 }
@@ -102,7 +110,7 @@ func loadRouting(path string) (map[string]*slots.Curve, error) {
 func saveRouting(path string, all map[string]*slots.Curve) error {
 	kept := make(map[string]keptLayer, len(all))
 	for module, c := range all {
-		kept[module] = keptLayer{c.First, c.Distances}
+		kept[module] = keptLayer{c.First, c.Ranks, c.Distances}
 	}
 	text, err := json.Marshal(kept)
 	if err != nil {
