@@ -421,8 +421,12 @@ func (u *attendUnit) fetch(cache ops.View, at, pitch, width int) {
 // lookAtBlock has every row look at the positions [p, next), or at as many of them as it sees.
 func (u *attendUnit) lookAtBlock(p, next int, rows []float32, pitch int, values bool) {
 	last := u.position0 + u.count - 1
-	if !values && u.first(last) <= p && next <= u.position0+1 { // all rows see all
-		u.score(0, u.count, p, next-p, rows, pitch)
+	if u.first(last) <= p && next <= u.position0+1 { // all rows see all
+		if values {
+			u.addAll(p, next-p, rows, pitch)
+		} else {
+			u.score(0, u.count, p, next-p, rows, pitch)
+		}
 		return
 	}
 	for i := range u.count {
@@ -430,7 +434,7 @@ func (u *attendUnit) lookAtBlock(p, next int, rows []float32, pitch int, values 
 		switch {
 		case from >= to:
 		case values:
-			u.add(i, from, to-from, rows[(from-p)*pitch:], pitch)
+			u.add(i*u.each, (i+1)*u.each, from, to-from, rows[(from-p)*pitch:], pitch)
 		default:
 			u.score(i, i+1, from, to-from, rows[(from-p)*pitch:], pitch)
 		}
@@ -448,9 +452,16 @@ func (u *attendUnit) score(i0, i1, position, count int, keys []float32, pitch in
 		queries := u.queries[q*u.width:]
 		var lines [simd.DotRows]int // where scores of the rows begin
 		for r := range rows {
-			lines[r] = (q+r)*u.seen + position - u.first(u.position0+(q+r)/u.each)
+			lines[r] = u.scoreAt(q+r, position)
 		}
-		for j := 0; j < count; {
+		j := 0
+		if n := count &^ 3; u.set != nil && rows == simd.DotRows && whole == u.width {
+			a, b := simd.Lines{X: queries, Step: u.width}, simd.Lines{X: keys, Step: pitch}
+			if u.set.DotLines(n, whole, a, b, u.scores, lines) {
+				j = n
+			}
+		}
+		for j < count {
 			columns := 1
 			if j+4 <= count {
 				columns = 4
@@ -563,11 +574,31 @@ func (u *attendUnit) largest(line []float32) float32 {
 	return top
 }
 
-// add adds values from a position on to the sums of all heads of row i, each by its weight.
-func (u *attendUnit) add(i, position, count int, values []float32, pitch int) {
-	at := position - u.first(u.position0+i)
-	for q := i * u.each; q < (i+1)*u.each; q++ {
-		weights, sums := u.scores[q*u.seen+at:][:count], u.outputs[q*u.valueWidth:][:u.valueWidth]
+// scoreAt returns where the score of a query at a position is.
+func (u *attendUnit) scoreAt(q, position int) int {
+	return q*u.seen + position - u.first(u.position0+q/u.each)
+}
+
+// addAll adds values from a position on, which all rows see, to the sums of all queries.
+func (u *attendUnit) addAll(position, count int, values []float32, pitch int) {
+	q, all := 0, u.count*u.each
+	for ; u.set != nil && q+simd.DotRows <= all; q += simd.DotRows {
+		var lines [simd.DotRows]int
+		for r := range lines {
+			lines[r] = u.scoreAt(q+r, position)
+		}
+		from, sums := simd.Lines{X: values, Step: pitch}, simd.Lines{X: u.outputs[q*u.valueWidth:], Step: u.valueWidth}
+		if !u.set.WeightedLines(count, u.valueWidth, u.scores, lines, from, sums) {
+			break
+		}
+	}
+	u.add(q, all, position, count, values, pitch)
+}
+
+// add adds values from a position on to the sums of the queries [q, end), each by its weight.
+func (u *attendUnit) add(q, end, position, count int, values []float32, pitch int) {
+	for ; q < end; q++ {
+		weights, sums := u.scores[u.scoreAt(q, position):][:count], u.outputs[q*u.valueWidth:][:u.valueWidth]
 		if u.set != nil {
 			u.set.Weighted(weights, values, pitch, sums)
 			continue

@@ -29,6 +29,9 @@ type Set struct {
 	word    wordSet
 	// dot4 and dot1 compute sums for four columns and for one.
 	dot4, dot1 []dotFunc
+	// dotLines and weightedLines are nil where there are none.
+	dotLines      func(columns, depth int, a *float32, lda int, b *float32, ldb int, to *float32, at [DotRows]int)
+	weightedLines func(n int, w *float32, at [DotRows]int, rows *float32, ldr int, sums *float32, lds int)
 	vectors
 }
 
@@ -47,4 +50,40 @@ func (s *Set) Dot(rows, columns, depth int, a []float32, lda int, b []float32, l
 		return
 	}
 	s.dot1[rows-1](depth, &a[0], 4*lda, &b[0], 4*ldb, &sums[0])
+}
+
+// Lines are rows of floats, Step floats apart.
+type Lines struct {
+	X    []float32
+	Step int
+}
+
+// DotLines computes to[at[r]+j] = Σ_k a[r][k]·b[j][k] for DotRows rows and some columns, a multiple of 4, with the bits of [Set.Dot].
+// It returns false where the set has nothing for that.
+func (s *Set) DotLines(columns, depth int, a, b Lines, to []float32, at [DotRows]int) bool {
+	if s.dotLines == nil || columns == 0 || columns%4 != 0 || depth == 0 || depth%s.Lanes != 0 {
+		return false
+	}
+	_, _ = a.X[(DotRows-1)*a.Step+depth-1], b.X[(columns-1)*b.Step+depth-1]
+	for _, first := range at {
+		_ = to[first : first+columns]
+	}
+	s.dotLines(columns, depth, &a.X[0], 4*a.Step, &b.X[0], 4*b.Step, &to[0], at)
+	return true
+}
+
+// WeightedLines computes sums[r][j] += Σ_i w[at[r]+i]·rows[i][j] for DotRows rows, n of i in order and width of j, with the bits
+// of [Set.Weighted]. It returns false where the set has nothing for that.
+func (s *Set) WeightedLines(n, width int, w []float32, at [DotRows]int, rows, sums Lines) bool {
+	if s.weightedLines == nil || n == 0 || width == 0 || width%(4*s.Lanes) != 0 {
+		return false
+	}
+	_, _ = rows.X[(n-1)*rows.Step+width-1], sums.X[(DotRows-1)*sums.Step+width-1]
+	for _, first := range at {
+		_ = w[first : first+n]
+	}
+	for j := 0; j < width; j += 4 * s.Lanes {
+		s.weightedLines(n, &w[0], at, &rows.X[j], 4*rows.Step, &sums.X[j], 4*sums.Step)
+	}
+	return true
 }

@@ -89,7 +89,15 @@ var avx512 = &Set{
 	vectors: vectors512,
 	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
 	dot1:    []dotFunc{dot512x1x1, dot512x2x1, dot512x3x1, dot512x4x1},
+
+	dotLines: dotLines512, weightedLines: weightedLines512,
 }
+
+//go:noescape
+func dotLines512(columns, depth int, a *float32, lda int, b *float32, ldb int, to *float32, at [DotRows]int)
+
+//go:noescape
+func weightedLines512(n int, w *float32, at [DotRows]int, rows *float32, ldr int, sums *float32, lds int)
 
 var avx2 = &Set{
 	Name: "avx2", Rows: 6, Columns: 16, Lanes: 8,
