@@ -31,5 +31,6 @@ func init() {
 	avx512.codes.round = roundCodes512
 	if cpu.X86.HasAVX512VNNI {
 		avx512.codes.dot, avx512.codes.panel = dotCodesVNNI, panelCodesVNNI
+		avx512.word.twiceBytes, avx512.word.twiceBytesLines = codes512twice, codes512twicelines
 	}
 }
