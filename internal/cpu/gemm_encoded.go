@@ -99,6 +99,8 @@ type turning struct {
 	// words is where codes go as words, as those of some of the lines that are computed with, instead of numbers to dst.
 	words []byte
 	nth   int
+	// twice says that two blocks are multiplied at once, lines that their codes stay as they lie.
+	twice, lines bool
 	// kept says that turn is that of codes at the same places of other blocks.
 	kept bool
 	// ahead is the Ahead of turn.
@@ -119,11 +121,17 @@ type turningRoom struct {
 // run turns codes; what it is given names neither lines nor columns.
 func (x *turning) run(t simd.Turn) {
 	t.Dst, t.Ldd = x.dst, x.width
-	if t.Stride == 0 {
+	inPlace := t.Stride == 0
+	if inPlace {
 		t.Stride = x.stride
 	}
 	t.Ahead = x.ahead
 	x.turn = t
+	x.lines = x.twice && inPlace && x.set.TakesLines(&t)
+	if x.lines {
+		x.kept = true
+		return
+	}
 	if x.words != nil {
 		x.set.Words(&x.turn, x.nth, x.words, x.codes[:])
 		x.kept = x.turn.Table == t.Table // else they became bytes first
@@ -137,7 +145,9 @@ func (x *turning) run(t simd.Turn) {
 func (x *turning) again(src []byte) bool {
 	if x.kept {
 		x.turn.Src, x.turn.Ahead = src, x.ahead
-		x.set.Words(&x.turn, x.nth, x.words, nil)
+		if !x.lines {
+			x.set.Words(&x.turn, x.nth, x.words, nil)
+		}
 	}
 	return x.kept
 }
@@ -199,7 +209,7 @@ func (x *turning) q50(zero int) {
 	t := simd.Turn{Steps: x.blocks, Pieces: 2, Src: x.codes[:], Stride: simd.Expanded, Scales: x.d[:]}
 	head := 2
 	if zero == 0 {
-		t.Minima, head = x.d[minima:], 4
+		t.Minima, t.Five, head = x.d[minima:], true, 4
 	}
 	x.heads(x.blocks, x.src, head+20)
 	x.set.ExpandQ50(simd.TurnedLines, x.blocks, x.src[head:], x.stride, head+20, zero, x.codes[:])
@@ -224,6 +234,7 @@ func (x *turning) q5k() {
 	x.set.ExpandQ5K(simd.TurnedLines, x.src, x.stride, x.codes[:])
 	x.run(simd.Turn{
 		Steps: 8, Pieces: 2, Src: x.codes[:], Stride: simd.Expanded, Scales: x.groups[:], Minima: x.groups[minimaK:],
+		Five: true,
 	})
 }
 

@@ -4,7 +4,9 @@ package cpu
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -28,9 +30,9 @@ func randomBlocks(rng *rand.Rand, e *encoded.Encoding, rows, n int) []byte {
 // TestEncodedLinear: a linear of blocks has the bits of the linear of their numbers, for every encoding, any number of rows, with
 // the kernels of every processor.
 func TestEncodedLinear(t *testing.T) {
-	sizes := [][3]int{{1, 53, 1}, {2, 64, 2}, {3, 40, 3}, {9, 33, 1}, {4, 16, 2}, {40, 50, 2}}
+	sizes := [][3]int{{1, 70, 7}, {1, 53, 1}, {2, 64, 2}, {3, 40, 3}, {9, 33, 1}, {4, 16, 2}, {40, 50, 2}}
 	if testing.Short() {
-		sizes = sizes[:3]
+		sizes = sizes[:4]
 	}
 	for name, pool := range poolsOfSets(t, 2) {
 		for _, e := range slices.Concat(encoded.All(), encoded.Own()) {
@@ -84,6 +86,35 @@ func checkEncodedLinear(t *testing.T, pool *ops.Pool, rng *rand.Rand, e *encoded
 		}
 		if !bytes.Equal(got[0].Data, want[0].Data) {
 			t.Errorf("%d×%d·%d, %v: other bits", m, k, n, attrs)
+		}
+	}
+}
+
+// TestEncodedInfinite: a scale that is infinite makes the numbers of its block so, and no others.
+func TestEncodedInfinite(t *testing.T) {
+	const n, k, bad = 64, 1024, 37
+	for name, pool := range poolsOfSets(t, 1) {
+		e := encodingOf(t, "Q8_0")
+		rowBytes, _ := e.BlockBytes(k)
+		data := bytes.Repeat(append([]byte{0, 0x3c}, bytes.Repeat([]byte{1}, 32)...), n*k/32) // ones
+		binary.LittleEndian.PutUint16(data[bad*rowBytes+17*34:], 0x7c00)
+		x := make([]float32, k)
+		for i := range x {
+			x[i] = 0.5
+		}
+		attrs := graph.Attrs{graph.EncodingAttr: e.Name}
+		got, err := Compute(t.Context(), pool, graph.Standard(), "linear", attrs, tensor.Of(x, 1, k), tensor.Of(data, n, rowBytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			want := float32(k / 2)
+			if i == bad {
+				want = float32(math.Inf(1))
+			}
+			if y := math.Float32frombits(binary.NativeEndian.Uint32(got[0].Data[4*i:])); y != want {
+				t.Errorf("%s: column %d is %v, want %v", name, i, y, want)
+			}
 		}
 	}
 }

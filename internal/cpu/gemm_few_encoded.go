@@ -31,12 +31,13 @@ func (g *gemmCall[T]) codesStrips() int {
 	return min(g.strips, max(1, g.n/stripColumns/parts))
 }
 
-// fewCodesRoom is what the columns of a part are prepared in.
+// fewCodesRoom is what the columns of a part are prepared in. It begins with words, so that they lie as vectors do.
 type fewCodesRoom struct {
+	words [2*simd.WordBytes + 64]byte
+	// turning, and turns, are of one or two blocks of the depth, one behind the other.
+	turning [4]turning
+	turns   [4]*simd.Turn
 	turningRoom
-	turning [2]turning
-	turns   [2]*simd.Turn
-	words   [simd.WordBytes]byte
 }
 
 // fewCodes is few for columns that are blocks of codes.
@@ -47,32 +48,51 @@ func (p *gemmPart[T]) fewCodes() {
 		p.room = tasks.Take[fewCodesRoom]()
 	}
 	room, used := p.room, p.set.CodesTurns()
-	var lines [2][]byte
-	for i := range used {
-		x := &room.turning[i]
-		x.set, x.stride, x.words, x.turningRoom, x.nth, x.blocks = p.set, m.line, room.words[:], &room.turningRoom, i, 0
-		room.turns[i], lines[i] = &x.turn, m.data[m.lineAt(p.j0+i*simd.TurnedLines):]
-	}
+	words, c := room.words[:], singles(p.c)
+	twice := p.m == 1 && p.direct && p.set.HasCodesTwice(roundOf(m.encoding))
 	// The blocks that the next columns begin with are fetched as they lie, one behind the other, as far as blocks are done.
 	next, each := m.lineAt(p.j1), m.line*p.columns/p.k
 	if next+each*p.k > len(m.data) {
 		next = m.lineAt(p.j0) // there are none
 	}
-	for k0 := p.k0; k0 < p.k1; k0 += blockK {
-		k1 := min(k0+blockK, p.k1)
-		from, blocks := blocksAt(m.encoding, k0), (k1-k0)/int(m.encoding.Elements)
+	for k0, k1 := p.k0, 0; k0 < p.k1; k0 = k1 {
+		k1 = min(k0+blockK, p.k1)
+		some := 1
+		if twice && k1+blockK <= p.k1 {
+			k1, some = k1+blockK, 2
+		}
 		first := uintptr(unsafe.Pointer(&m.data[next+each*k0]))
-		ahead := first
-		for i := range used {
-			x := &room.turning[i]
-			x.src, x.kept, x.blocks, x.ahead = lines[i][from:], x.kept && x.blocks == blocks, blocks, ahead
+		ahead, blocks := first, (k1-k0)/some/int(m.encoding.Elements)
+		for i := range used * some {
+			x, k := &room.turning[i], k0+i/used*blockK
+			x.set, x.stride, x.nth, x.turningRoom = p.set, m.line, i%used, &room.turningRoom
+			x.words = words[i/used*simd.WordBytes:]
+			x.src = m.data[m.lineAt(p.j0+i%used*simd.TurnedLines)+blocksAt(m.encoding, k):]
+			x.kept = x.kept && x.blocks == blocks && x.twice == (some == 2)
+			x.twice, x.blocks, x.ahead = some == 2, blocks, ahead
+			room.turns[i] = &x.turn
 			turn(x)
 			ahead = x.turn.Ahead
 		}
-		jump := max(0, each*(k1-k0)-int(ahead-first)) / ((k1 - k0) / 4)
+		jump := max(0, each*(k1-k0)-int(ahead-first)) / (blockK / 4)
 		left, lda := p.leftTile(p.i0, k0)
 		mode, bias := p.firstBias(k0)
-		p.set.Codes(p.m, room.turns[:used], room.words[:], singles(left), lda, singles(p.c), p.ldc, mode, bias, ahead, jump)
+		turns, lines := room.turns[:used*some], room.turning[0].lines
+		if some == 1 {
+			p.set.Codes(p.m, turns, words, singles(left), lda, c, p.ldc, mode, bias, ahead, jump)
+			continue
+		}
+		if p.set.CodesTwice(turns, lines, words, singles(left), c, mode, bias, ahead, jump) {
+			continue
+		}
+		for i := range turns {
+			if x := &room.turning[i]; lines {
+				p.set.Words(&x.turn, x.nth, x.words, x.codes[:])
+			}
+		}
+		p.set.Codes(1, turns[:used], words, singles(left), lda, c, p.ldc, mode, bias, ahead, jump)
+		left, words := left[blockK:], words[simd.WordBytes:]
+		p.set.Codes(1, turns[used:], words, singles(left), lda, c, p.ldc, simd.Add, nil, ahead, jump)
 	}
 }
 
@@ -81,6 +101,7 @@ func (r *fewCodesRoom) give() {
 	for i := range r.turning {
 		x := &r.turning[i]
 		x.set, x.src, x.words, x.turningRoom, x.turn, x.kept = nil, nil, nil, nil, simd.Turn{}, false
+		x.twice, x.lines = false, false
 	}
 	tasks.Give(r)
 }

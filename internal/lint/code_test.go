@@ -49,6 +49,7 @@ var largeFuncs = map[string]string{
 	"internal/cpu/kernel Few":        "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel Across":     "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel Codes":      "arguments of kernels in assembly are registers",
+	"internal/cpu/kernel CodesTwice": "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel Map":        "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel AddRows":    "arguments of kernels in assembly are registers",
 	"internal/cpu/kernel MapRows":    "arguments of kernels in assembly are registers",

@@ -49,5 +49,6 @@ func init() {
 		avx512.codes.dot, avx512.codes.panel = dotCodesVNNI, panelCodesVNNI
 		avx512.codes.lines = [3]func(*CodeLines){codeLines16, codeLines32, codeLinesBytes}
 		avx512.codes.heads = codeHeads
+		avx512.word.twiceBytes, avx512.word.twiceBytesLines = codes512twice, codes512twicelines
 	}
 }

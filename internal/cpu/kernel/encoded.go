@@ -22,6 +22,8 @@ type Turn struct {
 	Scales, Minima []float32
 	Table          *[32]byte
 	Pairs          bool
+	// Five says that codes which are bytes are below 32. Scales of other bytes without minima have 22 bits.
+	Five bool
 	// Round is Float16 or BFloat16 where numbers are rounded.
 	Round Element
 	Dst   []float32

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"unsafe"
 )
 
 // A wordSet is the kernels of a set that multiply few rows by codes as words.
@@ -14,17 +15,36 @@ type wordSet struct {
 	bytes, nibbles, nibblesF16, nibblesBF16 []codesFunc
 	// bytesF16 and bytesBF16 are for half bytes that are written as bytes first, with numbers that are rounded.
 	bytesF16, bytesBF16 []codesFunc
+	// The twice are for one row and two blocks, of lines or words: half bytes, bytes without minima, and bytes of which five
+	// bits count.
+	twiceNibblesLines, twiceBytesLines, twiceBytes, twiceFives twiceFunc
 	// few says that columns of numbers are made faster in other ways than by Turn.
 	few bool
 }
+
+type twiceFunc = func(
+	steps, pieces int, src *byte, stride, gap, block int, room *byte, scales, minima *float32,
+	apart, minimaApart, other int, table *byte, a, c *float32, mode int, bias *float32, ahead uintptr, jump int,
+) bool
 
 type codesFunc = func(
 	steps, words int, src *byte, scales, scales1, minima, minima1 *float32, other int, table *byte,
 	a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int,
 )
 
-// WordBytes is room for the words of Columns columns of 256 codes.
-const WordBytes = 256 * 32
+// WordBytes is room for the words of Columns columns of 256 codes. WordsAfter is how many bytes behind words are read.
+const (
+	WordBytes  = 256 * 32
+	WordsAfter = 3
+)
+
+// fives are what codes of five bits stand for that have no sign.
+var fives = func() (t [32]byte) {
+	for i := range t {
+		t[i] = byte(i)
+	}
+	return t
+}()
 
 // CodesMost is the most scales of a line that Codes takes.
 const CodesMost = 16
@@ -154,4 +174,99 @@ func (s *Set) Codes(
 		t.Steps, 4*t.Pieces, &words[0], scales[0], scales[1], minima[0], minima[1], other, table,
 		&a[0], 4*lda, &c[0], 4*ldc, int(mode), p, ahead, jump,
 	)
+}
+
+// twice returns what multiplies the codes of a Turn, as lines or as words, as CodesTwice does; nil where nothing does.
+func (s *Set) twice(t *Turn, lines bool) twiceFunc {
+	w := &s.word
+	switch {
+	case t.Round != Float32:
+	case t.Table != nil && lines:
+		return w.twiceNibblesLines
+	case t.Table != nil:
+	case t.Five && !lines:
+		return w.twiceFives
+	case t.Minima == nil && lines:
+		return w.twiceBytesLines
+	case t.Minima == nil:
+		return w.twiceBytes
+	}
+	return nil
+}
+
+// HasCodesTwice reports whether there is CodesTwice for numbers rounded so.
+func (s *Set) HasCodesTwice(round Element) bool { return round == Float32 && s.word.twiceFives != nil }
+
+// TakesLines reports whether CodesTwice takes the codes of a Turn as they lie, without words.
+func (s *Set) TakesLines(t *Turn) bool { return s.twice(t, true) != nil }
+
+// CodesTwice is Codes for one row and twice, with two blocks of 256 of the depth: turns are those of the first block and then of
+// the second, which lie in an array together with their scales and minima. words are those of the first block, and
+// WordBytes behind them of the second; or, where codes are lines, room for words, and lines of all columns and blocks have
+// the same distances. It reports whether it did that, for which scales must be finite.
+func (s *Set) CodesTwice(
+	turns []*Turn, lines bool, words []byte, a, c []float32, mode Mode, bias []float32, ahead uintptr, jump int,
+) bool {
+	t := turns[0]
+	multiply := s.twice(t, lines)
+	if multiply == nil || len(turns) != 4 {
+		return false
+	}
+	each, other, table := TurnedLines, 0, &fives[0]
+	if t.Table != nil {
+		table = &t.Table[0]
+		if t.Pairs {
+			each, other = 2*TurnedLines, 4*TurnedLines
+		}
+	}
+	apart, block, ok := apartOf(turns, lines, each)
+	if !ok {
+		return false
+	}
+	minima, minimaApart, src := &nothing[0], 0, &words[0]
+	if t.Minima != nil {
+		minima, minimaApart = &t.Minima[0], apart
+	}
+	if lines {
+		src = &t.Src[0]
+	}
+	_, _ = a[2*Expanded-1], words[2*WordBytes+WordsAfter-1]
+	p := &c[:s.Columns][0]
+	switch mode {
+	case RowBias:
+		p = &bias[0]
+	case ColumnBias:
+		p = &bias[:s.Columns][0]
+	}
+	return multiply(
+		t.Steps, t.Pieces, src, t.Stride, t.Gap, block, &words[0], &t.Scales[0], minima, apart, minimaApart, other, table,
+		&a[0], &c[0], int(mode), p, ahead, jump,
+	)
+}
+
+// apartOf returns how far the scales of turns, which are each a step, and their blocks lie apart, and whether all do.
+func apartOf(turns []*Turn, lines bool, each int) (apart, block int, ok bool) {
+	t := turns[0]
+	apart, ok = distance(&t.Scales[0], &turns[1].Scales[0]), true
+	if lines {
+		block = distance(&t.Src[0], &turns[2].Src[0])
+	}
+	step := 16*t.Pieces + t.Gap
+	for v, x := range turns {
+		_ = x.Scales[t.Steps*each-1]
+		ok = ok && distance(&t.Scales[0], &x.Scales[0]) == v*apart
+		if t.Minima != nil {
+			_, ok = x.Minima[t.Steps*each-1], ok && distance(&t.Minima[0], &x.Minima[0]) == v*apart
+		}
+		if lines {
+			_ = x.Src[(TurnedLines-1)*t.Stride+(t.Steps-1)*step+16*t.Pieces-1]
+			ok = ok && distance(&t.Src[0], &x.Src[0]) == v/2*block+v%2*TurnedLines*t.Stride
+		}
+	}
+	return apart, block, ok
+}
+
+// distance is how many bytes one element is behind another.
+func distance[E any](from, to *E) int {
+	return int(uintptr(unsafe.Pointer(to)) - uintptr(unsafe.Pointer(from)))
 }

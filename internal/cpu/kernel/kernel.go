@@ -12,6 +12,7 @@ package kernel
 //go:generate sh -c "cd _generate && go run . -family encoded -out ../encoded_amd64.s -stubs ../gen_encoded_amd64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run . -family encoded_few -out ../encoded_few_amd64.s -stubs ../gen_encoded_few_amd64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run . -family encoded_lines -out ../encoded_lines_amd64.s -stubs ../gen_encoded_lines_amd64.go -pkg kernel"
+//go:generate sh -c "cd _generate && go run . -family encoded_twice -out ../encoded_twice_amd64.s -stubs ../gen_encoded_twice_amd64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run . -family combine -out ../combine_amd64.s -stubs ../gen_combine_amd64.go -pkg kernel"
 
 // A Set is the kernels of an instruction set.

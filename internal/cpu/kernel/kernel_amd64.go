@@ -81,6 +81,7 @@ var avx512 = &Set{
 			turnWords512(steps, pieces, src, stride, gap, dst, ldd, uintptr(unsafe.Pointer(src)))
 		},
 		wordsAhead: turnWords512, expandNibbles: expandNibbles,
+		twiceNibblesLines: codes512twicenlines, twiceFives: codes512twicefive,
 		bytes:       []codesFunc{codes512minx1, codes512minx2, codes512minx3, codes512minx4},
 		nibbles:     []codesFunc{codes512nminx1, codes512nminx2, codes512nminx3, codes512nminx4},
 		nibblesF16:  []codesFunc{codes512nf16x1, codes512nf16x2, codes512nf16x3, codes512nf16x4},

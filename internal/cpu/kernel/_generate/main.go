@@ -24,6 +24,7 @@ var families = map[string]func(){
 	"encoded":       encodedFamily,
 	"encoded_few":   encodedFewFamily,
 	"encoded_lines": encodedLinesFamily,
+	"encoded_twice": encodedTwiceFamily,
 	"gemm":          gemmFamily,
 	"half":          halfFamily,
 	"vector":        vectorFamily,
