@@ -120,5 +120,5 @@ func (w *writing) widthOf(ctx context.Context, model *models.Model, opts generat
 
 // hasRoom reports whether there is room on the disk for keys and values: as much as --swap says, if that is free.
 func (w *writing) hasRoom(p *plan.Plan) bool {
-	return p.CacheFileBytes <= int64(w.Swap) && newfile.CheckRoom(filepath.Join(w.WaitFolder(), "f"), p.CacheFileBytes) == nil
+	return p.CacheAwayBytes <= int64(w.Swap) && newfile.CheckRoom(filepath.Join(w.WaitFolder(), "f"), p.CacheAwayBytes) == nil
 }

@@ -22,7 +22,7 @@ func CacheBytes(p *plan.Plan) (bytes int64) {
 // CachesWait says that keys and values wait in a file in a folder.
 func CachesWait(p *plan.Plan, folder string) string {
 	return fmt.Sprintf("keys and values wait in a file of %s in %s while other layers are computed, and take %s of memory",
-		ascii.FormatSize(p.CacheFileBytes), folder, ascii.FormatSize(p.CacheBytes))
+		ascii.FormatSize(p.CacheAwayBytes), folder, ascii.FormatSize(p.CacheBytes))
 }
 
 // CachesBegin says what a pass is like for which keys and values have not grown.
