@@ -453,6 +453,7 @@ func (c *Chunker) Stats() (dev, host pager.Stats) {
 		dev.FixedBytes, dev.MovedBytes, dev.ReadBytes = dev.FixedBytes+s.FixedBytes, dev.MovedBytes+s.MovedBytes, dev.ReadBytes+s.ReadBytes
 		dev.PageableBytes, dev.PeakBytes = dev.PageableBytes+s.PageableBytes, max(dev.PeakBytes, s.PeakBytes)
 		dev.Stall, dev.Compute = dev.Stall+s.Stall, dev.Compute+s.Compute
+		dev.CacheInBytes, dev.CacheOutBytes = dev.CacheInBytes+s.CacheInBytes, dev.CacheOutBytes+s.CacheOutBytes
 	}
 	return dev, host
 }

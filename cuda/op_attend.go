@@ -86,10 +86,12 @@ func launchAttend(l *launch) error {
 		return nil
 	}
 	keys, values := l.in[3].shape(), attendValues(specs(l.in)[4])
-	sinks, bias, found, parts := l.optional(7), l.optional(8), span{}, attendParts(q.shape(), table.shape())
-	if bytes := attendFound(q.shape(), values, table.shape()); bytes > 0 {
-		found = l.work.slice(0, bytes)
+	sinks, bias, parts := l.optional(7), l.optional(8), attendParts(q.shape(), table.shape())
+	bytes := attendFound(q.shape(), values, table.shape())
+	if bytes > l.work.bytes { // rows of an op of more, which has none
+		bytes, parts = 0, 1
 	}
+	found := l.work.slice(0, bytes)
 	sinkStep := 0
 	if !sinks.absent() {
 		sinkStep = sinks.layout.Strides[0]

@@ -35,15 +35,17 @@ func TestTextOnGPU(t *testing.T) {
 		settings string
 		rows     int
 		kv       tensor.DType
+		away     bool
 	}{
-		{plan.Resident, "order=lazy:1", 0, tensor.Float32}, {plan.Page, "order=lazy:2", 5, tensor.Float32},
-		{plan.Auto, "order=threads", 0, tensor.Float32}, {plan.Page, "order=lazy:3", 0, tensor.Int8},
+		{plan.Resident, "order=lazy:1", 0, tensor.Float32, false}, {plan.Page, "order=lazy:2", 5, tensor.Float32, false},
+		{plan.Auto, "order=threads", 0, tensor.Float32, false}, {plan.Page, "order=lazy:3", 0, tensor.Int8, false},
+		{plan.Resident, "order=lazy:4", 0, tensor.Float32, true}, {plan.Page, "order=threads", 5, tensor.Int8, true},
 	} {
-		t.Run(fmt.Sprintf("%s %v", c.mode, c.kv), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %v %v", c.mode, c.kv, c.away), func(t *testing.T) {
 			lib := sim.New(t, "memory=64M "+c.settings)
 			t.Cleanup(func() { lib.Check(t) }) // after the engine is closed
 			e := engine(t, generate.Options{
-				Session: runtime.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: c.mode}, Sequences: 3, Rows: c.rows, KV: c.kv,
+				Session: runtime.Options{Device: "cuda", CUDALibrary: lib.Path, Mode: c.mode, CachesAway: c.away}, Sequences: 3, Rows: c.rows, KV: c.kv,
 			})
 			var wait sync.WaitGroup
 			for i, want := range want[c.kv] {
@@ -57,6 +59,9 @@ func TestTextOnGPU(t *testing.T) {
 				})
 			}
 			wait.Wait()
+			if n := e.Session().Metrics().CacheInBytes; (n > 0) != c.away {
+				t.Errorf("%d bytes of keys and values came", n)
+			}
 		})
 	}
 }

@@ -146,6 +146,7 @@ func sameText(t *testing.T, precision string) {
 		"many":       {Session: runtime.Options{Mode: plan.Auto}, Sequences: 16},
 		"chunk":      {Session: runtime.Options{Mode: plan.Chunk, Capacity: plan.Limit{N: 1000}}, Sequences: 3},
 		"emulated":   {Session: runtime.Options{Device: "emu:memory=64MiB,bandwidth=12GB/s"}, Sequences: 3},
+		"host":       {Session: runtime.Options{Device: "emu:memory=64MiB,bandwidth=12GB/s", CachesAway: true}, Sequences: 4},
 		"file":       {Session: runtime.Options{Mode: plan.Page, CachesAway: true, SwapFolder: t.TempDir()}, Sequences: 5},
 		"small page": {Session: runtime.Options{Mode: plan.Page, MaxGroup: plan.Limit{}}, Sequences: 1, Rows: 7},
 	} {

@@ -18,8 +18,8 @@ type Held struct {
 	Caches []HeldCache
 	// FixedBytes are weights that stay and constants, the others are the arenas of passes.
 	FixedBytes, RingBytes, ActivationBytes, WorkBytes int64
-	// StagingBytes, CopyBytes, SwapBytes, RowBytes and CrossingBytes are of the host's memory.
-	StagingBytes, CopyBytes, SwapBytes, RowBytes, CrossingBytes int64
+	// StagingBytes, CopyBytes, SwapBytes, CacheHostBytes, RowBytes and CrossingBytes are of the host's memory.
+	StagingBytes, CopyBytes, SwapBytes, CacheHostBytes, RowBytes, CrossingBytes int64
 	// FileBytes is the file in which activations wait, CacheFileBytes that in which caches do, and CacheSlotBytes what
 	// these lie in while ops have them.
 	FileBytes, CacheFileBytes, CacheSlotBytes int64
@@ -35,7 +35,7 @@ type HeldCache struct {
 func Now(list []Held, names Names) *Report {
 	r := &Report{Moment: "now"}
 	host := Device{Name: Host, Storages: []Storage{}}
-	var staging, copies, wait, rows, crossings, file, caches int64
+	var staging, copies, wait, waiting, rows, crossings, file, caches int64
 	for i := range list {
 		h := &list[i]
 		d := Device{
@@ -52,7 +52,7 @@ func Now(list []Held, names Names) *Report {
 			d.cache(c.Value, c.HeldBytes)
 		}
 		d.rest(cacheSlots, h.CacheSlotBytes)
-		caches += h.CacheFileBytes
+		caches, waiting = caches+h.CacheFileBytes, waiting+h.CacheHostBytes
 		d.rest("slots", h.RingBytes)
 		d.rest("activations, none alive", h.ActivationBytes)
 		d.rest("workspace", h.WorkBytes)
@@ -60,7 +60,7 @@ func Now(list []Held, names Names) *Report {
 		staging, copies, wait = staging+h.StagingBytes, copies+h.CopyBytes, wait+h.SwapBytes
 		rows, crossings, file = rows+h.RowBytes, crossings+h.CrossingBytes, file+h.FileBytes
 	}
-	if host.host(staging, copies, wait, rows, crossings); len(host.Rest) > 0 {
+	if host.host(staging, copies, wait, waiting, rows, crossings); len(host.Rest) > 0 {
 		host.HeldBytes = host.RestBytes()
 		r.Devices = append(r.Devices, host)
 	}

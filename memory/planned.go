@@ -65,7 +65,7 @@ func Planned(p *plan.Plan, name string, names Names) *Report {
 		r.Devices = append(r.Devices, host)
 	}
 	if p.Sides == nil && p.Target.Direct {
-		r.file(p.SwapBytes, p.CacheFileBytes)
+		r.file(p.SwapBytes, p.CacheAwayBytes)
 	}
 	return r
 }
@@ -110,7 +110,7 @@ func (r *Report) file(activations, caches int64) {
 	if bytes := activations + caches; bytes > 0 {
 		d := Device{Name: File, HeldBytes: bytes, Storages: []Storage{}}
 		d.rest(waiting, activations)
-		d.rest("caches that wait", caches)
+		d.rest(cachesWaiting, caches)
 		r.Devices = append(r.Devices, d)
 	}
 }
@@ -118,7 +118,10 @@ func (r *Report) file(activations, caches int64) {
 // waiting is the purpose of bytes that hold what passes need again later.
 const waiting = "activations that wait"
 
-// cacheSlots is the purpose of bytes in which caches that wait in a file lie while ops have them.
+// cachesWaiting is the purpose of bytes that hold caches which no op has, with tables of their blocks on the way to a device.
+const cachesWaiting = "caches that wait"
+
+// cacheSlots is the purpose of bytes in which caches that wait lie while ops have them.
 const cacheSlots = "slots of caches"
 
 // decoding is the purpose of bytes through which packed files are read.
@@ -130,11 +133,12 @@ const lengths = "row lengths of adapters"
 // plannedHost is what passes take of it.
 func plannedHost(p *plan.Plan) (Device, bool) {
 	d := Device{Name: Host, Storages: []Storage{}}
-	var staging, copies, wait, rows, crossings, decode, computed int64
+	var staging, copies, wait, caches, rows, crossings, decode, computed int64
 	for ; p != nil; p = hostSide(p) {
 		staging, copies, rows = staging+p.StagingBytes+p.TransferBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
 		if !p.Target.Direct {
 			wait += p.SwapBytes
+			caches += p.WaitingBytes()
 			decode += p.DecodeBytes
 			computed += p.SourceBytes
 		}
@@ -142,7 +146,7 @@ func plannedHost(p *plan.Plan) (Device, bool) {
 			crossings += p.Sides.CrossingBytes
 		}
 	}
-	d.host(staging, copies, wait, rows, crossings)
+	d.host(staging, copies, wait, caches, rows, crossings)
 	d.rest(decoding, decode)
 	d.rest(lengths, computed)
 	d.HeldBytes = d.RestBytes()
@@ -157,10 +161,11 @@ func hostSide(p *plan.Plan) *plan.Plan {
 }
 
 // host adds what a device takes of the host's memory.
-func (d *Device) host(staging, copies, wait, rows, crossings int64) {
+func (d *Device) host(staging, copies, wait, caches, rows, crossings int64) {
 	d.rest("staging", staging)
 	d.rest("copies of weights", copies)
 	d.rest(waiting, wait)
+	d.rest(cachesWaiting, caches)
 	d.rest("rows of embeddings", rows)
 	d.rest("what crosses between devices", crossings)
 }

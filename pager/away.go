@@ -3,11 +3,7 @@ package pager
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
@@ -15,13 +11,13 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Caches that wait in a file: the op that has them finds them in a slot. Before it runs, the blocks come there that its rows
-// name, and after it what it has written goes back. Where a slot has room for fewer blocks than the rows name, the op runs for
-// some of its rows at a time, as many as name no more: their bits do not depend on others. While it runs for some, the blocks
-// of the next ones, or of the next op's first, come into the other slot. All of it goes in one order, so that a slot is filled
-// after it was emptied, and blocks are read after they were written.
+// Caches that wait away, in a file (away_file.go) or in the host's memory (away_host.go): the op that has them finds them in a
+// slot. Before it runs, the blocks come there that its rows name, and after it what it has written goes back. Where a slot has
+// room for fewer blocks than the rows name, the op runs for some of its rows at a time, as many as name no more: their bits do
+// not depend on others. While it runs for some, the blocks of the next ones, or of the next op's first, come into the other slot.
+// All of it goes in one order, so that a slot is filled after it was emptied, and blocks are read after they were written.
 
-// A movedOp is an op whose caches wait in a file.
+// A movedOp is an op whose caches wait away.
 type movedOp struct {
 	// launch is the op's, and part that for some rows, whose caches, and tables if a slot has not all blocks, are in a slot.
 	launch *device.Launch
@@ -63,24 +59,27 @@ type movedCache struct {
 // A placeRun is places of caches that follow each other, at those of a slot from one on.
 type placeRun struct{ first, places, at int }
 
-// A blockTransfer is runs of places on their way. done is closed when they are there, or err says why not.
+// A blockTransfer is runs of places on their way. Those from a file are there when done is closed, or err says why not; those from
+// the host's memory once event is reached.
 type blockTransfer struct {
-	done chan struct{}
-	err  error
+	done  chan struct{}
+	err   error
+	event device.Event
 }
 
-// away is what moves caches between a file and slots.
+// away is what moves caches between where they wait and slots.
 type away struct {
 	slots device.Memory
 	// turns counts how often a slot was filled.
 	turns int
-	// last is the transfer behind which the next one goes, nil where none was since the pass began.
-	last *blockTransfer
 	// known are the values of this pass that name blocks and were read before.
 	known map[graph.ValueID]bool
+	// last is the transfer from or to a file behind which the next one goes, nil where none was since the pass began.
+	last *blockTransfer
+	link link
 }
 
-// allocSlots takes the slots of caches that wait in a file. What lies in them is of no pass any more.
+// allocSlots takes the slots of caches that wait away. What lies in them is of no pass any more.
 func (g *Pager) allocSlots(p *plan.Plan) error {
 	want := int64(p.CacheSlots) * p.CacheSlotBytes
 	if bytesOf(g.away.slots) == want {
@@ -90,6 +89,11 @@ func (g *Pager) allocSlots(p *plan.Plan) error {
 	if err := free(&g.away.slots); err != nil || want == 0 {
 		return err
 	}
+	if !p.Target.Direct {
+		if err := g.openLink(); err != nil {
+			return err
+		}
+	}
 	m, err := g.allocCache(want)
 	if err == nil {
 		g.away.slots = m
@@ -97,41 +101,12 @@ func (g *Pager) allocSlots(p *plan.Plan) error {
 	return err
 }
 
-// takeAway has a cache in the file, where it begins as zeros.
-func (g *Pager) takeAway(want *plan.Cache, value *graph.Value) error {
-	all, size := g.opts.Caches, value.Bytes()
-	if x := all.of[want.Name]; x != nil {
-		switch {
-		case x.size != size:
-			return fmt.Errorf("%d bytes in one program of a session, %d in another", x.size, size)
-		case x.file == nil:
-			return fmt.Errorf("BUG: it is in memory in one program of a session, and in a file in another")
-		}
-		return nil
-	}
-	at := int64(0)
-	if all.file == nil {
-		file, err := g.opts.newScratch(g.opts.SwapFolder, size)
-		if err != nil {
-			return err
-		}
-		all.file = file
-	} else {
-		at = all.file.Bytes()
-		if err := all.file.Grow(at + size); err != nil {
-			return err
-		}
-	}
-	all.of[want.Name] = &cache{owner: g, value: *value, size: size, file: all.file, at: at}
-	return nil
-}
-
-// moved notes which ops of a program have caches that wait in a file, in order.
+// moved notes which ops of a program have caches that wait away, in order.
 func (g *Pager) moved(p *program) error {
 	if p.plan.CacheSlots == 0 {
 		return nil
 	}
-	if _, err := g.hostVisible(); err != nil {
+	if _, err := g.hostVisible(); g.direct && err != nil {
 		return err
 	}
 	away := make(map[graph.ValueID]*plan.Cache)
@@ -171,19 +146,21 @@ func (g *Pager) moved(p *program) error {
 	return nil
 }
 
-// runMoved runs an op whose caches wait in a file.
-func (g *Pager) runMoved(ctx context.Context, p *prepared) error {
+// runMoved runs an op whose caches wait away.
+func (g *Pager) runMoved(ctx context.Context, p *prepared, io IO) error {
 	x := p.moved
-	if err := g.stream.Sync(ctx); err != nil { // what names the blocks is there
-		return err
+	if g.direct {
+		if err := g.stream.Sync(ctx); err != nil { // what names the blocks is there
+			return err
+		}
 	}
-	if err := g.name(x); err != nil {
+	if err := g.name(ctx, x, io); err != nil {
 		return opError(&p.launch.Op, err)
 	}
 	for i := range x.parts {
 		part := &x.parts[i]
 		if part.coming == nil {
-			if err := g.come(x, part); err != nil {
+			if err := g.come(ctx, x, part); err != nil {
 				return opError(&p.launch.Op, err)
 			}
 		}
@@ -191,43 +168,67 @@ func (g *Pager) runMoved(ctx context.Context, p *prepared) error {
 			return opError(&p.launch.Op, err)
 		}
 		part.coming = nil
-		if err := g.comeNext(x, i); err != nil {
+		if err := g.comeNext(ctx, x, i, io); err != nil {
 			return err
 		}
 		g.lay(x, part)
-		err := g.stream.Run(ctx, x.part)
-		if err == nil {
-			err = g.stream.Sync(ctx)
-		}
-		if err != nil {
+		if err := g.runPart(ctx, x, part); err != nil {
 			return opError(&p.launch.Op, err)
 		}
-		if x.writes {
-			g.moveBlocks(x, part, part.written, scratch.Write, &g.stats.CacheOutBytes)
-		}
 	}
+	err := g.comeSecond(ctx, x)
 	x.parts = x.parts[:0]
+	return err
+}
+
+// runPart runs an op for a part, whose blocks are in its slot, and has what it has written go.
+func (g *Pager) runPart(ctx context.Context, x *movedOp, part *movedPart) error {
+	if err := g.stream.Run(ctx, x.part); err != nil {
+		return err
+	}
+	if !g.direct {
+		return g.linkOut(x, part)
+	}
+	if err := g.stream.Sync(ctx); err != nil {
+		return err
+	}
+	if x.writes {
+		g.moveBlocks(x, part, part.written, scratch.Write, &g.stats.CacheOutBytes)
+	}
 	return nil
 }
 
 // comeNext has the blocks come of the part behind part i of an op, or of the next op's first, unless those are not known yet, or
 // are written by then.
-func (g *Pager) comeNext(x *movedOp, i int) error {
+func (g *Pager) comeNext(ctx context.Context, x *movedOp, i int, io IO) error {
 	to, part := x, (*movedPart)(nil)
 	if i+1 < len(x.parts) {
-		if part = &x.parts[i+1]; x.writes && overlap(x.parts[i].written, part.reads) {
+		if part = &x.parts[i+1]; part.coming != nil || x.writes && overlap(x.parts[i].written, part.reads) {
 			return nil
 		}
 	} else {
 		if to = x.next; to == nil || len(to.parts) > 0 || !g.knows(to) || x.feeds(to) {
 			return nil
 		}
-		if err := g.name(to); err != nil {
+		if err := g.name(ctx, to, io); err != nil {
 			return opError(&to.launch.Op, err)
 		}
 		part = &to.parts[0]
 	}
-	if err := g.come(to, part); err != nil {
+	if err := g.come(ctx, to, part); err != nil {
+		return opError(&to.launch.Op, err)
+	}
+	return nil
+}
+
+// comeSecond has the blocks come of the second part of the op behind one whose last part has run, if those of the first part are on
+// their way and it writes none of them: the slot is free until then.
+func (g *Pager) comeSecond(ctx context.Context, x *movedOp) error {
+	to := x.next
+	if to == nil || len(to.parts) < 2 || to.parts[0].coming == nil || to.writes && overlap(to.parts[0].written, to.parts[1].reads) {
+		return nil
+	}
+	if err := g.come(ctx, to, &to.parts[1]); err != nil {
 		return opError(&to.launch.Op, err)
 	}
 	return nil
@@ -265,21 +266,34 @@ func (g *Pager) lay(x *movedOp, part *movedPart) {
 		}
 	}
 	l.Out[0] = partOf(x.launch.Out[0], part)
-	if x.room == x.blocks {
-		return
-	}
-	at := slot + p.CacheSlotBytes - p.CacheTableBytes
-	for _, k := range [...]int{6, 9} {
-		if k >= len(l.In) || l.In[k].Operand.Value == graph.NoValue {
+	for k, to := range g.tables(x, part) {
+		if to.Memory == nil {
 			continue
 		}
 		a := &l.In[k]
-		bytes := 8 * int64(part.rows) * int64(a.Spec.Shape[1])
-		a.Operand.Layout = tensor.Contiguous(part.rows, a.Spec.Shape[1])
-		a.Region = device.Region{Memory: g.away.slots, Offset: at, Bytes: bytes}
-		at += plan.AlignUp(8*int64(x.launch.In[k].Spec.Shape[0])*int64(a.Spec.Shape[1]), p.Target.AlignBytes)
-		g.number(x, part, k, a.Region)
+		a.Operand.Layout, a.Region = tensor.Contiguous(part.rows, a.Spec.Shape[1]), to
+		if host, err := g.hostVisible(); g.direct && err == nil {
+			x.number(part, k, host.HostBytes(x.launch.In[k].Region), host.HostBytes(to))
+		}
 	}
+}
+
+// tables are where a part's tables lie in its slot, by operand, where a slot has not all blocks.
+func (g *Pager) tables(x *movedOp, part *movedPart) (at [10]device.Region) {
+	if x.room == x.blocks {
+		return at
+	}
+	p := g.current.plan
+	offset := int64(part.slot+1)*p.CacheSlotBytes - p.CacheTableBytes
+	for _, k := range [...]int{6, 9} {
+		if k >= len(x.launch.In) || x.launch.In[k].Operand.Value == graph.NoValue {
+			continue
+		}
+		shape := x.launch.In[k].Spec.Shape
+		at[k] = device.Region{Memory: g.away.slots, Offset: offset, Bytes: 8 * int64(part.rows) * int64(shape[1])}
+		offset += plan.AlignUp(8*int64(shape[0])*int64(shape[1]), p.Target.AlignBytes)
+	}
+	return at
 }
 
 // partOf is what an argument has of a part's rows.
@@ -293,13 +307,8 @@ func partOf(a device.Argument, part *movedPart) device.Argument {
 
 // number writes what operand k has for a part's rows with the numbers that blocks have in the slot. What a row does not name it
 // has as it was, or is nothing: the op looks at none of it, or says that it is wrong.
-func (g *Pager) number(x *movedOp, part *movedPart, k int, to device.Region) {
-	host, err := g.hostVisible()
-	if err != nil {
-		panic("BUG: caches wait in a file beside memory that the host does not see")
-	}
-	from, l := host.HostBytes(x.launch.In[k].Region), &x.launch.In[k].Operand.Layout
-	into := host.HostBytes(to)
+func (x *movedOp) number(part *movedPart, k int, from, into []byte) {
+	l := &x.launch.In[k].Operand.Layout
 	for r := range part.rows {
 		for b := range l.Shape[1] {
 			n := elementOf(from, l.Offset+(part.first+r)*l.Strides[0]+b*l.Strides[1])
@@ -318,10 +327,33 @@ func elementOf(bytes []byte, element int) int {
 	return int(int64(binary.NativeEndian.Uint64(bytes[8*element:])))
 }
 
-// knows reports whether what names an op's blocks is there: an op before it has had the same.
+// knows reports whether what names an op's blocks is there: an op before it has had the same, or the caller has it.
 func (g *Pager) knows(x *movedOp) bool {
-	also := x.also()
-	return g.away.known[x.launch.In[5].Operand.Value] && g.away.known[x.launch.In[6].Operand.Value] && (also == nil || g.away.known[also.Operand.Value])
+	for _, k := range namesBlocks {
+		if k >= len(x.launch.In) || x.launch.In[k].Operand.Value == graph.NoValue {
+			continue
+		}
+		if id := x.launch.In[k].Operand.Value; !g.away.known[id] && (g.direct || !g.isInput(id)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *Pager) isInput(id graph.ValueID) bool {
+	return g.current.plan.Lowered.Graph.Values[id].Role == graph.Input
+}
+
+// naming returns what an operand of an op has that names blocks.
+func (g *Pager) naming(ctx context.Context, a *device.Argument, io IO) ([]byte, error) {
+	if !g.direct {
+		return g.linked(ctx, a, io)
+	}
+	host, err := g.hostVisible()
+	if err != nil {
+		return nil, err
+	}
+	return host.HostBytes(a.Region), nil
 }
 
 // also names further blocks that rows are written to, nil where there are none.
@@ -336,28 +368,37 @@ func (x *movedOp) also() *device.Argument {
 func (x *movedOp) feeds(next *movedOp) bool { return x.writes && x.caches[0].of == next.caches[0].of }
 
 // come has the blocks of a part come into a slot.
-func (g *Pager) come(x *movedOp, part *movedPart) error {
+func (g *Pager) come(ctx context.Context, x *movedOp, part *movedPart) (err error) {
 	part.slot = g.away.turns % g.current.plan.CacheSlots
 	g.away.turns++
-	part.coming = g.moveBlocks(x, part, part.reads, scratch.Read, &g.stats.CacheInBytes)
-	return nil
+	if g.direct {
+		part.coming = g.moveBlocks(x, part, part.reads, scratch.Read, &g.stats.CacheInBytes)
+		return nil
+	}
+	part.coming, err = g.linkIn(ctx, x, part)
+	return err
 }
 
 // name finds the blocks that an op's rows name, those that they see and those that they write to, and makes parts of the rows
 // that name no more than there is room for. It does so once a pass.
-func (g *Pager) name(x *movedOp) error {
+func (g *Pager) name(ctx context.Context, x *movedOp, io IO) error {
 	if len(x.parts) > 0 {
 		return nil
 	}
-	host, err := g.hostVisible()
+	at, table, also := &x.launch.In[5], &x.launch.In[6], x.also()
+	positions, err := g.naming(ctx, at, io)
 	if err != nil {
 		return err
 	}
-	at, table, also := &x.launch.In[5], &x.launch.In[6], x.also()
-	positions, tables := host.HostBytes(at.Region), host.HostBytes(table.Region)
+	tables, err := g.naming(ctx, table, io)
+	if err != nil {
+		return err
+	}
 	var others []byte
 	if also != nil {
-		others = host.HostBytes(also.Region)
+		if others, err = g.naming(ctx, also, io); err != nil {
+			return err
+		}
 	}
 	rows, l := at.Operand.Layout.Shape[0], &table.Operand.Layout
 	seen, written := make([]bool, x.blocks), make([]bool, x.blocks*graph.BlockRows)
@@ -468,100 +509,6 @@ func runsOf(set []bool, places int, place func(int) int) []placeRun {
 		}
 	}
 	return list
-}
-
-// transferBytes is how many bytes one reader or writer has at a time at most.
-const transferBytes = 1 << 20
-
-// moveBlocks moves runs of places of an op's caches behind what was to be moved before, and counts them.
-func (g *Pager) moveBlocks(x *movedOp, part *movedPart, runs []placeRun, move func(scratch, []byte, int64) error,
-	count *int64) *blockTransfer {
-	type piece struct {
-		of    *movedCache
-		bytes []byte
-		at    int64
-	}
-	host, err := g.hostVisible()
-	if err != nil {
-		panic("BUG: caches wait in a file beside memory that the host does not see")
-	}
-	var pieces []piece
-	for k := range x.caches {
-		c := &x.caches[k]
-		slot := host.HostBytes(device.Region{
-			Memory: g.away.slots, Offset: int64(part.slot)*g.current.plan.CacheSlotBytes + c.offset,
-			Bytes: int64(x.room*graph.BlockRows) * c.each,
-		})
-		for _, run := range runs {
-			bytes, from, at := int64(run.places)*c.each, int64(run.at)*c.each, c.of.at+int64(run.first)*c.each
-			*count += bytes
-			for low := int64(0); low < bytes; low += transferBytes {
-				pieces = append(pieces, piece{c, slot[from+low : from+min(low+transferBytes, bytes)], at + low})
-			}
-		}
-	}
-	before, t := g.away.last, &blockTransfer{done: make(chan struct{})}
-	g.away.last = t
-	readers := min(g.opts.Readers, len(pieces))
-	go func() {
-		defer close(t.done)
-		if before != nil {
-			if <-before.done; before.err != nil {
-				t.err = before.err
-				return
-			}
-		}
-		var next atomic.Int64
-		var all sync.WaitGroup
-		errs := make([]error, readers)
-		for i := range readers {
-			all.Go(func() {
-				for {
-					k := int(next.Add(1)) - 1
-					if k >= len(pieces) {
-						return
-					}
-					if p := &pieces[k]; errs[i] == nil {
-						if err := move(p.of.of.file, p.bytes, p.at); err != nil {
-							errs[i] = fmt.Errorf("cache %s: %w", p.of.name, err)
-						}
-					}
-				}
-			})
-		}
-		all.Wait()
-		if k := slices.IndexFunc(errs, func(err error) bool { return err != nil }); k >= 0 {
-			t.err = errs[k]
-		}
-	}()
-	return t
-}
-
-// awaitTransfer waits for blocks that come.
-func (g *Pager) awaitTransfer(ctx context.Context, t *blockTransfer) error {
-	begin := time.Now()
-	defer func() { g.stats.SwapStall += time.Since(begin) }()
-	select {
-	case <-t.done:
-		return t.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// settleAway waits for all transfers, however they end, and returns the error of the first that failed. Those to come do
-// not know of it.
-func (g *Pager) settleAway() error {
-	clear(g.away.known)
-	last := g.away.last
-	if last == nil {
-		return nil
-	}
-	begin := time.Now()
-	<-last.done
-	g.stats.SwapStall += time.Since(begin)
-	g.away.last = nil
-	return last.err
 }
 
 // forgetComing has no op of a program count on blocks that come.

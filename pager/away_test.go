@@ -119,8 +119,8 @@ func TestCachesAway(t *testing.T) {
 		}
 		in, out := awayPlans(t, l)
 		each := int64(4 * 2 * awayBlocks * graph.BlockRows * awayHeads * awaySize)
-		if out.CacheSlots != 2 || out.CacheBytes != 2*each || out.CacheFileBytes != in.CacheBytes || in.CacheBytes != int64(layers-1)*each {
-			t.Fatalf("%d layers: %d slots, %d bytes and a file of %d, %d without", layers, out.CacheSlots, out.CacheBytes, out.CacheFileBytes, in.CacheBytes)
+		if out.CacheSlots != 2 || out.CacheBytes != 2*each || out.CacheAwayBytes != in.CacheBytes || in.CacheBytes != int64(layers-1)*each {
+			t.Fatalf("%d layers: %d slots, %d bytes and a file of %d, %d without", layers, out.CacheSlots, out.CacheBytes, out.CacheAwayBytes, in.CacheBytes)
 		}
 		if out.Forecast.Seconds <= in.Forecast.Seconds || out.Forecast.CacheSeconds <= 0 {
 			t.Errorf("caches come from a file in no time: %v", out.Forecast)
@@ -149,8 +149,8 @@ func TestCachesAway(t *testing.T) {
 		if s := away.Stats(); s.CacheInBytes == 0 || s.CacheOutBytes == 0 || s.CacheOutBytes >= s.CacheInBytes {
 			t.Errorf("%d bytes came, %d went", s.CacheInBytes, s.CacheOutBytes)
 		}
-		if x := away.Inventory(); away.Held().CacheBytes != out.CacheBytes || x.CacheFileBytes != out.CacheFileBytes || away.Held().Total() > out.PeakBytes() {
-			t.Errorf("%d bytes of caches are held and a file of %d: %d and %d are planned", away.Held().CacheBytes, x.CacheFileBytes, out.CacheBytes, out.CacheFileBytes)
+		if x := away.Inventory(); away.Held().CacheBytes != out.CacheBytes || x.CacheFileBytes != out.CacheAwayBytes || away.Held().Total() > out.PeakBytes() {
+			t.Errorf("%d bytes of caches are held and a file of %d: %d and %d are planned", away.Held().CacheBytes, x.CacheFileBytes, out.CacheBytes, out.CacheAwayBytes)
 		}
 		if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
 			t.Errorf("in the folder: %v, %v", left, err)

@@ -32,16 +32,18 @@ type cache struct {
 	// value is the graph's, size how many bytes it has; memory is as much larger as the device aligns to.
 	value graph.Value
 	size  int64
-	// file is where it waits, from at on, nil for one that is in memory.
+	// file is where it waits, from at on, and host the host memory where it waits for a device with memory of its own; nil for one
+	// that is elsewhere.
 	file scratch
 	at   int64
+	host device.HostMemory
 }
 
 // takeCaches has all caches of a plan on the device. Those that it does not have go where they take none of what the device
 // has for the plan.
 func (g *Pager) takeCaches(ctx context.Context, p *plan.Plan) error {
 	if !p.Target.Direct { // else they would only go from the host's memory to the host's memory
-		if err := g.leaveCaches(ctx, p.Caches); err != nil {
+		if err := g.leaveCaches(ctx, p.Caches, false); err != nil {
 			return err
 		}
 	}
@@ -54,6 +56,12 @@ func (g *Pager) takeCaches(ctx context.Context, p *plan.Plan) error {
 	for i := range p.Caches {
 		c := &p.Caches[i]
 		if c.Away && c.Offset < 0 {
+			continue
+		}
+		if c.Away && !p.Target.Direct {
+			if err := g.takeWaiting(ctx, c, &p.Lowered.Graph.Values[c.Value]); err != nil {
+				return located(err, c.Name, "cache")
+			}
 			continue
 		}
 		if c.Away {
@@ -76,7 +84,7 @@ func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, value *graph.Va
 	if x != nil && x.size != size {
 		return fmt.Errorf("%d bytes in one program of a session, %d in another", x.size, size)
 	}
-	if x != nil && x.owner == g {
+	if x != nil && x.owner == g && x.host == nil {
 		return g.growCache(x, want.Bytes)
 	}
 	memory, err := g.allocPart(want.Bytes, max(size, want.Bytes))
@@ -180,8 +188,12 @@ func (x *cache) read(ctx context.Context, dst []byte, at int64) error {
 	if x.file != nil {
 		return x.file.Read(dst, x.at+at)
 	}
-	if x.owner == nil {
+	switch {
+	case x.owner == nil:
 		copy(dst, x.bytes[at:])
+		return nil
+	case x.host != nil:
+		copy(dst, x.host.Bytes()[at:])
 		return nil
 	}
 	if err := x.owner.stream.CopyOut(dst, device.Region{Memory: x.memory, Offset: at, Bytes: int64(len(dst))}); err != nil {
@@ -201,17 +213,19 @@ func (x *cache) free() error {
 	}
 	x.owner.cacheChanges++
 	x.owner = nil
+	dropHost(&x.host)
 	return free(&x.memory)
 }
 
-// leaveCaches keeps aside the caches on the device but those of a plan.
-func (g *Pager) leaveCaches(ctx context.Context, but []plan.Cache) error {
+// leaveCaches keeps aside the caches on the device but those of a plan, and those too that wait in the host's memory where waiting
+// says so.
+func (g *Pager) leaveCaches(ctx context.Context, but []plan.Cache, waiting bool) error {
 	wanted := make(map[string]bool, len(but))
 	for i := range but {
 		wanted[but[i].Name] = true
 	}
 	for name, x := range g.opts.Caches.of {
-		if x.owner != g || wanted[name] {
+		if x.owner != g || wanted[name] || x.host != nil && !waiting {
 			continue
 		}
 		bytes := make([]byte, x.size)
@@ -296,8 +310,12 @@ func (x *cache) write(ctx context.Context, src []byte, at int64) error {
 	if x.file != nil {
 		return x.file.Write(src, x.at+at)
 	}
-	if x.owner == nil {
+	switch {
+	case x.owner == nil:
 		copy(x.bytes[at:], src)
+		return nil
+	case x.host != nil:
+		copy(x.host.Bytes()[at:], src)
 		return nil
 	}
 	if err := x.owner.stream.CopyIn(device.Region{Memory: x.memory, Offset: at, Bytes: int64(len(src))}, src); err != nil {

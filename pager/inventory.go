@@ -20,6 +20,8 @@ type Inventory struct {
 	// The host's memory: that through which the device is filled, copies of weights, activations that wait, and rows of
 	// embeddings.
 	StagingBytes, CopyBytes, SwapBytes, RowBytes int64
+	// CacheHostBytes is the host memory in which caches wait, with that through which tables of their blocks pass.
+	CacheHostBytes int64
 	// FileBytes is the file in which activations wait, CacheFileBytes that in which caches do, and CacheSlotBytes the memory
 	// in which these lie while ops have them.
 	FileBytes, CacheFileBytes, CacheSlotBytes int64
@@ -40,7 +42,7 @@ func (g *Pager) Inventory() Inventory {
 	if g.file != nil {
 		x.FileBytes = g.file.Bytes()
 	}
-	x.CacheSlotBytes = bytesOf(g.away.slots)
+	x.CacheSlotBytes, x.CacheHostBytes = bytesOf(g.away.slots), g.waitingBytes()
 	if file := g.opts.Caches.file; file != nil {
 		x.CacheFileBytes = file.Bytes()
 	}
@@ -51,7 +53,7 @@ func (g *Pager) Inventory() Inventory {
 		}
 	}
 	for _, c := range g.opts.Caches.of {
-		if c.owner == g && c.file == nil {
+		if c.owner == g && c.file == nil && c.host == nil {
 			x.Caches = append(x.Caches, HeldCache{c.value, bytesOf(c.memory)})
 		}
 	}

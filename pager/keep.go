@@ -32,7 +32,7 @@ func (p *program) stretches() map[int]*stretch {
 			first = group.First
 		}
 		for i := group.First; i < group.End; i++ {
-			if op := &p.ops[i]; len(op.launch.Op.Guard) > 0 || op.gather != nil {
+			if op := &p.ops[i]; len(op.launch.Op.Guard) > 0 || op.gather != nil || op.moved != nil {
 				first = i + 1
 				continue
 			}

@@ -225,7 +225,7 @@ type Pager struct {
 	// that the pass which begins may do so.
 	first *first
 	early bool
-	// away is what moves caches between a file and memory.
+	// away is what moves caches between where they wait and the device's memory.
 	away away
 	// cacheChanges counts what caches came to the device or left it.
 	cacheChanges int
@@ -263,7 +263,8 @@ type Stats struct {
 	PeakBytes int64
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait and came back.
 	SwappedOutBytes, SwappedInBytes int64
-	// CacheInBytes and CacheOutBytes are those of caches that came from the file in which they wait, and went there.
+	// CacheInBytes and CacheOutBytes are those of caches that came from where they wait, a file or the host's memory, and went
+	// there.
 	CacheInBytes, CacheOutBytes int64
 	// RecomputedBytes are those of activations that were computed anew.
 	RecomputedBytes int64
@@ -368,10 +369,10 @@ func (g *Pager) Rest(ctx context.Context) error {
 	if err := g.GiveBack(ctx); err != nil || g.direct || g.stream == nil {
 		return err
 	}
-	if err := g.leaveCaches(ctx, nil); err != nil {
+	if err := g.leaveCaches(ctx, nil, true); err != nil {
 		return err
 	}
-	err := g.stream.Close()
+	err := errors.Join(free(&g.away.slots), g.closeLink(), g.stream.Close())
 	g.stream, g.keeper = nil, nil
 	return err
 }
@@ -408,7 +409,7 @@ func (g *Pager) Held() Held {
 }
 
 // HostBytes returns the host memory that the pager holds now: that through which the device is filled, and that in
-// which activations wait.
+// which activations and caches wait.
 func (g *Pager) HostBytes() int64 {
 	var n int64
 	for _, b := range []device.HostMemory{g.staging, g.swaps, g.rowsMemory, g.transferMemory} {
@@ -416,7 +417,7 @@ func (g *Pager) HostBytes() int64 {
 			n += int64(len(b.Bytes()))
 		}
 	}
-	return n + g.copies.bytes()
+	return n + g.copies.bytes() + g.waitingBytes()
 }
 
 func bytesOf(m device.Memory) int64 {
@@ -433,7 +434,7 @@ func (g *Pager) Close() error {
 	}
 	g.closed = true
 	g.rows.close()
-	err := errors.Join(g.drop(), g.empty(), g.DropCaches())
+	err := errors.Join(g.drop(), g.empty(), g.DropCaches(), g.closeLink())
 	if g.stream == nil {
 		return err
 	}
@@ -451,6 +452,7 @@ func (g *Pager) empty() error {
 	dropHost(&g.swaps)
 	dropHost(&g.rowsMemory)
 	dropHost(&g.transferMemory)
+	dropHost(&g.away.link.tables)
 	g.dropCopies()
 	g.unregister()
 	return errors.Join(errs...)

@@ -313,7 +313,7 @@ func (g *Pager) runOp(ctx context.Context, p *prepared, instance int, io IO) err
 		return g.gather(ctx, p, instance, io)
 	}
 	if p.moved != nil {
-		return g.runMoved(ctx, p)
+		return g.runMoved(ctx, p, io)
 	}
 	if p.lender != nil {
 		defer p.lender.end()

@@ -56,7 +56,7 @@ type prepared struct {
 	gather *gather
 	// lender is set for ops to which experts are lent.
 	lender *lender
-	// moved is set for ops whose caches wait in a file.
+	// moved is set for ops whose caches wait away.
 	moved *movedOp
 	// instance is the one that the regions are those of now.
 	instance int

@@ -93,15 +93,15 @@ func TestCachesAwayFull(t *testing.T) {
 	if err := newPager(t, host, Options{}).Pass(t.Context(), in, x); err != nil {
 		t.Fatal(err)
 	}
-	for _, room := range []int64{1, out.CacheFileBytes / 2, out.CacheFileBytes - 1} { // of the first cache, or of a later one
+	for _, room := range []int64{1, out.CacheAwayBytes / 2, out.CacheAwayBytes - 1} { // of the first cache, or of a later one
 		f := &badDisk{room: room}
 		p := newPager(t, host, f.on(Options{}))
 		y := &textIO{in: x.in, out: make([]byte, len(x.out))}
 		var failed *storage.ScratchError
 		if err := p.Pass(t.Context(), out, y); !errors.Is(err, syscall.ENOSPC) || !errors.As(err, &failed) || f.writes > 0 {
-			t.Errorf("of %d bytes there is room for %d: %v after %d writes", out.CacheFileBytes, room, err, f.writes)
+			t.Errorf("of %d bytes there is room for %d: %v after %d writes", out.CacheAwayBytes, room, err, f.writes)
 		}
-		f.room = out.CacheFileBytes
+		f.room = out.CacheAwayBytes
 		if err := p.Pass(t.Context(), out, y); err != nil || !bytes.Equal(x.out, y.out) {
 			t.Errorf("there is room again: %v, or other bits", err)
 		}

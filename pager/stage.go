@@ -62,6 +62,9 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if err := g.growTransfers(p); err != nil {
 		return err
 	}
+	if err := g.sizeTables(p); err != nil {
+		return err
+	}
 	if g.copies != nil {
 		return nil
 	}

@@ -129,16 +129,16 @@ type Plan struct {
 	Fixed Fixed
 	// Consts are the graph's constants, in an arena of their own, since they depend on the shapes of the inputs.
 	Consts []Part
-	// Caches are the graph's, each in memory of its own that outlives passes and plans, or in a file; CacheBytes is what
-	// they take together of the device's memory.
+	// Caches are the graph's, each in memory of its own that outlives passes and plans, or away: in a file where the target is
+	// Direct, else in the host's memory. CacheBytes is what they take together of the device's memory.
 	Caches     []Cache
 	CacheBytes int64
-	// CacheSlots is how many slots of CacheSlotBytes each there are, within CacheBytes, in which caches that wait in a file
-	// lie while an op has them: CacheSlotBlocks blocks of each, with which the op runs for some of its rows at a time, or all
-	// where that is 0. The last CacheTableBytes of a slot are tables of these rows. CacheFileBytes is what caches take of the
-	// file.
+	// CacheSlots is how many slots of CacheSlotBytes each there are, within CacheBytes, in which caches that wait away lie
+	// while an op has them: CacheSlotBlocks blocks of each, with which the op runs for some of its rows at a time, or all
+	// where that is 0. The last CacheTableBytes of a slot are tables of these rows, through as much memory of the host's where
+	// the target is not Direct. CacheAwayBytes is what caches take where they wait.
 	CacheSlots, CacheSlotBlocks                     int
-	CacheSlotBytes, CacheTableBytes, CacheFileBytes int64
+	CacheSlotBytes, CacheTableBytes, CacheAwayBytes int64
 	// The device's other arenas: RingBytes for paged groups, ActivationBytes for inputs and results, WorkBytes for the
 	// scratch memory of an op.
 	ConstBytes, RingBytes, ActivationBytes, WorkBytes int64
@@ -258,9 +258,9 @@ type Cache struct {
 	Value graph.ValueID
 	Name  string
 	// Bytes is what is allocated for it, as rounded up to what the device aligns to: less than the value has where it is to
-	// grow, 0 where it waits in a file.
+	// grow, 0 where it waits away.
 	Bytes int64
-	// Away is set where it waits in a file while no op has it, and then lies at Offset of a slot; −1 where none ever does.
+	// Away is set where it waits away while no op has it, and then lies at Offset of a slot; −1 where none ever does.
 	Away   bool
 	Offset int64
 }
@@ -324,11 +324,20 @@ func (p *Plan) PeakBytes() int64 {
 	return n
 }
 
+// WaitingBytes returns the host memory in which caches wait for ops of a device with memory of its own, and through which tables
+// of their blocks pass.
+func (p *Plan) WaitingBytes() int64 {
+	if p.Target.Direct {
+		return 0
+	}
+	return p.CacheAwayBytes + int64(p.CacheSlots)*p.CacheTableBytes
+}
+
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {
 	n := p.StagingBytes + p.HostCopyBytes + p.GatherBytes + p.TransferBytes
 	if !p.Target.Direct {
-		n += p.SwapBytes + p.DecodeBytes + p.SourceBytes
+		n += p.SwapBytes + p.DecodeBytes + p.SourceBytes + p.WaitingBytes()
 	}
 	switch {
 	case p.Sides != nil && p.Sides.Peer != "":
@@ -383,7 +392,8 @@ type Forecast struct {
 	ComputeSeconds, LoadSeconds, StallSeconds float64
 	// SwapSeconds is that part of ComputeSeconds in which activations go to wait and come back.
 	SwapSeconds float64
-	// CacheSeconds is that part of Seconds in which caches come from a file and go there, if sequences are as long as they may.
+	// CacheSeconds is how long caches that wait away take to come and go, if sequences are as long as they may: a part of Seconds
+	// where they are in a file, else ops run meanwhile.
 	CacheSeconds float64
 	// AgainSeconds is that part of ComputeSeconds in which activations are computed anew.
 	AgainSeconds float64

@@ -41,12 +41,15 @@ func (p *Plan) cachesText() string {
 	case p.CacheSlots == 0:
 		return fmt.Sprintf("caches %d, ", p.CacheBytes)
 	}
-	some := ""
+	some, where := "", "the host's memory"
+	if p.Target.Direct {
+		where = "a file"
+	}
 	if p.CacheSlotBlocks > 0 {
 		some = fmt.Sprintf(" with %d blocks", p.CacheSlotBlocks)
 	}
-	return fmt.Sprintf("caches %d, %d slots of %d%s among them for %d in a file, ", p.CacheBytes, p.CacheSlots,
-		p.CacheSlotBytes, some, p.CacheFileBytes)
+	return fmt.Sprintf("caches %d, %d slots of %d%s among them for %d in %s, ", p.CacheBytes, p.CacheSlots,
+		p.CacheSlotBytes, some, p.CacheAwayBytes, where)
 }
 
 // String writes the plan for people: a line for each group, then the sums.

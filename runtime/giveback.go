@@ -15,7 +15,7 @@ type Giving uint8
 
 // Everything has GiveBack give back, beside what passes take, what the device has for the process: the context of a GPU with
 // its compiled kernels and the driver's own memory, some hundred MB, if no other session of the process is on that GPU. Caches
-// on a device with memory of its own are kept on Go's heap meanwhile, as many bytes as [Metrics.CacheBytes] said. Free memory
+// on a device with memory of its own, and those that wait in the host's, are kept on Go's heap meanwhile, as many bytes as they have. Free memory
 // of Go's heap goes to the operating system, for which it is collected.
 //
 // What stays is on the host: on the CPU [Metrics.CacheBytes] off Go's heap, the caches, to the byte and nothing else; on the

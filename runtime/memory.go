@@ -25,7 +25,7 @@ func (s *Session) Memory(ctx context.Context) (*memory.Report, error) {
 			WorkBytes:    x.WorkBytes,
 			StagingBytes: x.StagingBytes, CopyBytes: x.CopyBytes, SwapBytes: x.SwapBytes, RowBytes: x.RowBytes,
 			CrossingBytes: x.CrossingBytes, FileBytes: x.FileBytes,
-			CacheSlotBytes: x.CacheSlotBytes, CacheFileBytes: x.CacheFileBytes,
+			CacheSlotBytes: x.CacheSlotBytes, CacheFileBytes: x.CacheFileBytes, CacheHostBytes: x.CacheHostBytes,
 		}
 		for k := range x.Caches {
 			c := &x.Caches[k]

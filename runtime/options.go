@@ -59,8 +59,9 @@ type Options struct {
 	// only while plans want it. On a device with memory of its own activations wait in the host's, within HostMemory.
 	Swap       int64
 	SwapFolder string
-	// CachesAway has, on the CPU, keys and values of a stepwise model wait in a file in SwapFolder while another layer is
-	// computed: memory has those of two layers, however many there are. It has no name there either.
+	// CachesAway has keys and values of a stepwise model wait while another layer is computed: memory has those of two layers, however
+	// many there are. On the CPU they are in a file in SwapFolder, which has no name there either; on a device with memory of
+	// its own in the host's, page-locked where there is such, within HostMemory.
 	CachesAway bool
 	// MaxGroup says from which size down a module is brought, or stays, as a whole. The zero value brings leaf modules, small
 	// ones that follow each other at once where they come from a disk. [Resident] has no groups and refuses it.
@@ -193,9 +194,7 @@ func (o *Options) check(mode plan.Mode) error {
 		return &OptionError{"Swap", "activations of a device with memory of its own wait in the host's: HostMemory bounds that"}
 	case o.Swap > 0 && o.SwapFolder == "":
 		return &OptionError{"SwapFolder", "no folder is given for the file in which activations wait"}
-	case o.CachesAway && !o.onHost():
-		return &OptionError{"CachesAway", "caches of a device with memory of its own stay there"}
-	case o.CachesAway && o.SwapFolder == "":
+	case o.CachesAway && o.onHost() && o.SwapFolder == "":
 		return &OptionError{"SwapFolder", "no folder is given for the file in which caches wait"}
 	case o.MicroBatch < 0:
 		return &OptionError{"MicroBatch", fmt.Sprintf("%d rows", o.MicroBatch)}

@@ -406,7 +406,8 @@ type Metrics struct {
 	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait until they were needed again, in the
 	// host's memory or in a file, and came back.
 	SwappedOutBytes, SwappedInBytes int64
-	// CacheInBytes and CacheOutBytes are those of caches that came from the file in which they wait, and went there.
+	// CacheInBytes and CacheOutBytes are those of caches that came from where they wait, a file or the host's memory beside a
+	// device, and went there.
 	CacheInBytes, CacheOutBytes int64
 	// RecomputedBytes are those of activations that were computed anew, which takes less time than to have them wait.
 	RecomputedBytes int64

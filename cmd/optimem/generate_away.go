@@ -16,8 +16,8 @@ import (
 	"github.com/optimem/optimem/runtime"
 )
 
-// A batchWidth is how many prompts are answered at once, and whether their keys and values wait in a file while other layers
-// are computed.
+// A batchWidth is how many prompts are answered at once, and whether their keys and values wait away while other layers are
+// computed.
 type batchWidth struct {
 	sequences int
 	away      bool
@@ -26,17 +26,18 @@ type batchWidth struct {
 	moves bool
 }
 
-// worth is by how much faster answering has to be for more prompts at once, and for keys and values to wait in a file.
+// worth is by how much faster answering has to be for more prompts at once, and for keys and values to wait away.
 const worth = 1.05
 
-// mayWait reports whether keys and values of a batch may wait in a file: as with all that waits in one, if it is allowed.
+// mayWait reports whether keys and values of a batch may wait in a file, or in the host's memory: as with all that waits there, if it
+// is allowed.
 func (w *writing) mayWait() bool {
-	return w.Device == "cpu" && w.draft == "" && w.Stages.List == "" && w.Swap > 0
+	return (w.Device == "cpu" || w.Swap.Host) && w.draft == "" && w.Stages.List == "" && w.Swap.Bytes > 0
 }
 
 // bestSequences returns how many of so many prompts are to be answered at once. Where each pass brings weights these
 // are as many as are expected to write the most tokens a second: all rows of a pass share what it brings, while their
-// keys and values take memory of weights that could stay, or time where they wait in a file.
+// keys and values take memory of weights that could stay, or time where they wait away.
 func (w *writing) bestSequences(ctx context.Context, context, prompts int) (best batchWidth, err error) {
 	best = batchWidth{sequences: min(prompts, mostSequences)}
 	if prompts <= mostSequences && !w.mayWait() || w.draft != "" {
@@ -118,7 +119,8 @@ func (w *writing) widthOf(ctx context.Context, model *models.Model, opts generat
 	}, nil
 }
 
-// hasRoom reports whether there is room on the disk for keys and values: as much as --swap says, if that is free.
+// hasRoom reports whether there is room for keys and values that wait: as much as --swap says, if a disk has that free. Of the host's
+// memory the plan knows.
 func (w *writing) hasRoom(p *plan.Plan) bool {
-	return p.CacheFileBytes <= int64(w.Swap) && newfile.CheckRoom(filepath.Join(w.WaitFolder(), "f"), p.CacheFileBytes) == nil
+	return p.CacheAwayBytes <= w.Swap.Bytes && (w.Swap.Host || newfile.CheckRoom(filepath.Join(w.WaitFolder(), "f"), p.CacheAwayBytes) == nil)
 }

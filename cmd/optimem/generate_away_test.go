@@ -71,6 +71,46 @@ func TestBatchAway(t *testing.T) {
 	}
 }
 
+// TestBatchAwayOnDevice: beside a device with memory of its own keys and values wait in the host's, if they may and there is room, and the
+// answers are the same.
+func TestBatchAwayOnDevice(t *testing.T) {
+	model, in, dir := deepModel(t), batchOf(t, 40), t.TempDir()
+	atOnce := regexp.MustCompile(` (\d+) at once, `)
+	var want []string
+	var widths []int
+	for i, flags := range [][]string{
+		{"--mode", "page"},
+		{"--mode", "page", "--swap", "host:1GiB"},
+		{"--mode", "auto", "--swap", "host:1GiB", "--host-memory", "1GiB"},
+		{"--mode", "page", "--swap", "host:1KiB"},
+		{"--mode", "page", "--swap", "host:1GiB", "--host-memory", "1MiB"},
+	} {
+		out := filepath.Join(dir, strconv.Itoa(i))
+		_, text := done(t, append([]string{
+			"generate", model, "--batch", in, "-o", out, "--context", "128", "--device", "emu:memory=64MiB,bandwidth=12GB/s", "--memory", "900KiB",
+		}, flags...)...)
+		said := atOnce.FindStringSubmatch(text)
+		if said == nil {
+			t.Fatalf("%q: %q", flags, text)
+		}
+		n, _ := strconv.Atoi(said[1])
+		widths = append(widths, n)
+		if waits := strings.Contains(text, "of the host's memory while"); waits != (i == 1 || i == 2) {
+			t.Errorf("%q: %q", flags, text)
+		}
+		got := answersOf(t, out)
+		if i == 0 {
+			want = got
+		}
+		if len(got) != 40 || !slices.Equal(got, want) {
+			t.Errorf("%q: other answers", flags)
+		}
+	}
+	if widths[1] < 2*widths[0] || widths[3] != widths[0] {
+		t.Errorf("%v prompts at once", widths)
+	}
+}
+
 // TestBatchAwayWithoutAPlace: a folder that is not there for the file is an error that says which and what helps, and no answer is
 // written.
 func TestBatchAwayWithoutAPlace(t *testing.T) {

@@ -35,7 +35,7 @@ type writing struct {
 	routing   string
 	ahead     int // what speculate says, as [generate.Options.Speculate]
 	branches  int
-	away      bool // says that keys and values wait in a file
+	away      bool // says that keys and values wait away
 	// staged is how the model is divided over stages, nil where it is not.
 	staged *staged
 	stops  []string

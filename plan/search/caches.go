@@ -6,10 +6,10 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// placeCaches lists the caches of a plan's graph. Where they may wait in a file, those of attention do: an op has them in a
-// slot, and while it runs those of the next op come into the other one. Else those of some blocks may have fewer at first.
+// placeCaches lists the caches of a plan's graph. Where they may wait away, those of attention do: an op has them in a slot, and
+// while it runs those of the next op come into the other one. Else those of some blocks may have fewer at first.
 func placeCaches(p *plan.Plan, o *Options) {
-	g, away := p.Lowered.Graph, o.CachesAway && p.Target.Direct && p.Instances <= 1
+	g, away := p.Lowered.Graph, o.CachesAway && p.Instances <= 1
 	waits, unused := make(map[graph.ValueID]bool), make(map[graph.ValueID]bool)
 	some := o.CacheBlocks.Now > 0 && p.Target.Direct && !away
 	if away || some { // what is there for another program waits wherever that has it
@@ -32,7 +32,7 @@ func placeCaches(p *plan.Plan, o *Options) {
 		if !known[v.Name] {
 			p.CacheBytes += c.Bytes
 			if c.Away {
-				p.CacheFileBytes += v.Bytes()
+				p.CacheAwayBytes += v.Bytes()
 			}
 		}
 		known[v.Name] = true
@@ -42,7 +42,7 @@ func placeCaches(p *plan.Plan, o *Options) {
 	}
 }
 
-// placeSlots says where in a slot caches that wait in a file lie: behind each other in the order of the op's operands, values
+// placeSlots says where in a slot caches that wait away lie: behind each other in the order of the op's operands, values
 // behind keys wherever they are read, and at the end of the slot tables, where it has not all blocks.
 func placeSlots(p *plan.Plan, o *Options, waits map[graph.ValueID]bool) {
 	g, align := p.Lowered.Graph, p.Target.AlignBytes
@@ -131,7 +131,7 @@ func slotBlocks(g *graph.Graph, o *Options, all []*graph.Op) int {
 				v := &g.Values[in.Value]
 				bytes += v.Bytes() / int64(max(blocksOf(v), 1)) * int64(rows)
 			}
-			more, moving = more+rates.Reading(0, 2*((rows+n-1)/n-1)), moving+rates.Reading(bytes, 1)
+			more, moving = more+o.moving(rates, 0, 2*((rows+n-1)/n-1)), moving+o.moving(rates, bytes, 1)
 		}
 		if more > littleMore*moving {
 			break
@@ -181,44 +181,151 @@ func attended(g *graph.Graph) (waits, unused map[graph.ValueID]bool) {
 	return waits, unused
 }
 
-// addCaches adds to what a pass is expected to take how long the caches that wait in a file take to come and go: as if
-// each row had another sequence, and that were as long as it may be.
-func addCaches(p *plan.Plan, r cost.Rates) {
-	if p.CacheSlots == 0 {
-		return
+// moving is what bytes of caches take to come or go in so many moves: from a file, or over the bus.
+func (o *Options) moving(r cost.Rates, bytes int64, moves int) float64 {
+	if o.Target.Direct {
+		return r.Reading(bytes, moves)
 	}
-	g, f := p.Lowered.Graph, &p.Forecast
-	away := make(map[graph.ValueID]bool)
+	return r.Copying(bytes, moves)
+}
+
+// A cacheVisit is what caches take to come for an op and to go back, in all, and in how many parts they do.
+type cacheVisit struct {
+	in, out float64
+	parts   int
+}
+
+// cacheVisits are those of the ops whose caches wait away, by the op's number, of others in no parts: as if each row had another
+// sequence, and that were as long as it may be. Blocks of a sequence lie together.
+func cacheVisits(p *plan.Plan, o *Options) []cacheVisit {
+	g, away := p.Lowered.Graph, make(map[graph.ValueID]bool)
 	for i := range p.Caches {
 		away[p.Caches[i].Value] = p.Caches[i].Away
 	}
+	visits := make([]cacheVisit, len(g.Ops))
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		if op.Kind != attend || !away[op.In[3].Value] {
 			continue
 		}
-		rows := int64(op.In[6].Layout.Shape[0])
+		rows := op.In[6].Layout.Shape[0]
 		_, touched := named(g, op)
-		parts := 1
+		v := cacheVisit{parts: 1}
 		if n := p.CacheSlotBlocks; n > 0 {
-			parts = (touched + n - 1) / n
+			v.parts = max((touched+n-1)/n, 1)
 		}
 		for _, in := range op.In[3:5] {
-			v := &g.Values[in.Value]
-			all := int64(v.Shape[0] / graph.BlockRows)
+			all := blocksOf(&g.Values[in.Value])
 			if all == 0 {
 				continue
 			}
-			each := v.Bytes() / all
-			bytes := int64(touched) * each
+			each := g.Values[in.Value].Bytes() / int64(all)
+			comes, goes := int64(touched)*each, int64(0)
 			if op.In[1].Value != graph.NoValue {
-				bytes += rows * each / graph.BlockRows
+				goes = int64(rows) * each / graph.BlockRows
 			}
-			f.CacheSeconds += r.Reading(bytes, parts)
+			if o.Target.Direct {
+				v.in += o.Rates.Reading(comes+goes, v.parts)
+				continue
+			}
+			v.in += o.Rates.Copying(comes, max(min(rows, touched), v.parts))
+			if goes > 0 {
+				v.out += o.Rates.Copying(goes, rows)
+			}
+		}
+		visits[i] = v
+	}
+	return visits
+}
+
+// addCaches adds to what a pass is expected to take how long the caches that wait away take to come and go. Those in a file
+// hold up the ops; those in the host's memory come and go while ops run, as far as slots are free, by the bus that weights come by.
+func addCaches(p *plan.Plan, o *Options) {
+	f := &p.Forecast
+	if p.Sides == nil && p.CacheSlots == 0 {
+		return
+	}
+	if p.Sides == nil && p.Target.Direct {
+		for _, v := range cacheVisits(p, o) {
+			f.CacheSeconds += v.in
+		}
+		f.Seconds, f.LeastSeconds = f.Seconds+f.CacheSeconds, f.LeastSeconds+f.CacheSeconds
+		if f.CacheSeconds > max(f.ComputeSeconds, f.LoadSeconds) {
+			f.Bound = "disk"
+		}
+		return
+	}
+	var stalls, bus float64
+	for _, q := range waitingPlans(p) {
+		moves, waits := cacheStalls(q, o)
+		f.CacheSeconds, stalls = f.CacheSeconds+moves, stalls+waits
+		bus = max(bus, moves+q.Forecast.LoadSeconds)
+	}
+	if f.CacheSeconds == 0 {
+		return
+	}
+	f.Seconds, f.LeastSeconds = max(f.Seconds+stalls, bus), max(f.LeastSeconds, bus)
+	if bus > f.ComputeSeconds && f.Bound != "disk" {
+		f.Bound = "transfer"
+	}
+}
+
+// waitingPlans are the plans of those devices of a plan that have memory of their own.
+func waitingPlans(p *plan.Plan) []*plan.Plan {
+	switch {
+	case p.Sides == nil:
+		return []*plan.Plan{p}
+	case p.Sides.Peer == "":
+		return []*plan.Plan{p.Sides.Device}
+	}
+	return devicePlans(p)
+}
+
+// cacheStalls returns how long the caches of a device's plan are under way, and how long ops wait for them where nothing else is:
+// parts come one after the other, each once the one before the last has left its slot, and what was written goes in between.
+func cacheStalls(p *plan.Plan, o *Options) (moves, waits float64) {
+	if p.CacheSlots == 0 {
+		return 0, 0
+	}
+	visits := cacheVisits(p, o)
+	type part struct{ in, out, there float64 }
+	var (
+		parts     []part
+		free      = make([]float64, p.CacheSlots) // when each slot is
+		bus, now  float64
+		come, ran int
+	)
+	for _, v := range visits {
+		for range v.parts {
+			parts = append(parts, part{in: v.in / float64(v.parts), out: v.out / float64(v.parts)})
+		}
+		moves += v.in + v.out
+	}
+	ahead := func(end int) {
+		for ; come < min(end, len(parts)); come++ {
+			bus = max(bus, free[come%len(free)]) + parts[come].in
+			parts[come].there = bus
 		}
 	}
-	f.Seconds, f.LeastSeconds = f.Seconds+f.CacheSeconds, f.LeastSeconds+f.CacheSeconds
-	if f.CacheSeconds > max(f.ComputeSeconds, f.LoadSeconds) {
-		f.Bound = "disk"
+	computes := 0.0
+	for i, seconds := range o.Rates.GraphSeconds(p.Lowered, o.Ops) {
+		computes += seconds
+		v := visits[i]
+		if v.parts == 0 {
+			now += seconds
+			continue
+		}
+		if ran == 0 {
+			bus = now
+		}
+		for range v.parts {
+			ahead(ran + len(free))
+			now = max(now, parts[ran].there) + seconds/float64(v.parts)
+			free[ran%len(free)] = now
+			bus = max(bus, now) + parts[ran].out
+			ran++
+		}
+		ahead(ran + len(free))
 	}
+	return moves, max(now, bus) - computes
 }

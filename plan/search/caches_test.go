@@ -53,8 +53,8 @@ func TestSlotsOfParts(t *testing.T) {
 		if n := p.CacheSlotBlocks; n < width || n > texts*width/4 || p.CacheTableBytes != tables || p.CacheSlotBytes != int64(n)*each+tables {
 			t.Fatalf("%d texts: slots of %d bytes with %d of %d blocks, tables of %d", texts, p.CacheSlotBytes, n, texts*width, p.CacheTableBytes)
 		}
-		if p.CacheSlots != 2 || p.CacheBytes != 2*p.CacheSlotBytes || p.CacheFileBytes != 4*int64(texts)*width*each {
-			t.Errorf("%d texts: %d bytes of caches, %d in a file", texts, p.CacheBytes, p.CacheFileBytes)
+		if p.CacheSlots != 2 || p.CacheBytes != 2*p.CacheSlotBytes || p.CacheAwayBytes != 4*int64(texts)*width*each {
+			t.Errorf("%d texts: %d bytes of caches, %d in a file", texts, p.CacheBytes, p.CacheAwayBytes)
 		}
 		if before > 0 && p.CacheBytes > before*5/4 {
 			t.Errorf("%d texts take %d bytes, half as many %d", texts, p.CacheBytes, before)

@@ -19,12 +19,13 @@ type Options struct {
 	// SwapBytes bounds what activations take of a file in which they wait, where the target is Direct and its memory is
 	// all that the host has; 0 is that none waits.
 	SwapBytes int64
-	// CachesAway has caches of attention wait in a file while no op has them, where the target is Direct.
+	// CachesAway has caches of attention wait while no op has them: in a file where the target is Direct, else in the host's
+	// memory, within HostBytes.
 	CachesAway bool
 	// SlotBlocks is how many blocks of such caches a slot has at least; 0 is as few as cost little time by the rates.
 	SlotBlocks int
 	// CacheBlocks is how many blocks caches of attention have for now that have so many in all, where the target is Direct
-	// and caches do not wait in a file; the zero value is all.
+	// and caches do not wait away; the zero value is all.
 	CacheBlocks CacheBlocks
 	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these small
 	// ones that follow each other and come from a disk are joined.

@@ -133,7 +133,7 @@ func (d *draft) prepare(keep []bool) {
 			total += s.staged
 		}
 	}
-	room := d.o.HostBytes - d.base.SwapBytes - d.base.GatherBytes - stagingBytes
+	room := d.o.HostBytes - d.base.SwapBytes - d.base.GatherBytes - d.base.WaitingBytes() - stagingBytes
 	if d.o.Target.Direct || d.o.HostBytes == 0 || total <= room {
 		return
 	}

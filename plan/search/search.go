@@ -97,7 +97,7 @@ func find(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
 	if p.Sides == nil {
 		packedSeconds(p, o.Rates, o.Ops)
 	}
-	addCaches(p, o.Rates)
+	addCaches(p, &o)
 	p.Early = gainsEarly(p, o.Rates)
 	p.TransferBytes = transferBytes(p, o)
 	if n := p.HostBytes(); o.HostBytes > 0 && n > o.HostBytes {

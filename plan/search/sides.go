@@ -57,9 +57,9 @@ func (d *draft) divided(
 	o := d.o
 	o.asGiven = true
 	o.Mode, o.Target, o.Rates, o.HostLower, o.Like, o.HostOps = plan.Auto, plan.CPU, d.o.HostRates, nil, nil, nil
-	o.MemoryBytes, o.HostBytes, o.SwapBytes = 0, 0, 0
+	o.MemoryBytes, o.HostBytes, o.SwapBytes, o.CachesAway = 0, 0, 0, false
 	if d.o.HostBytes > 0 {
-		o.MemoryBytes = max(d.o.HostBytes-s.CrossingBytes-leastStagingBytes, 1)
+		o.MemoryBytes = max(d.o.HostBytes-s.CrossingBytes-d.base.WaitingBytes()-leastStagingBytes, 1)
 	}
 	host, err := d.side(s, 1, d.o.HostLower, o, onHost)
 	if err == nil {

@@ -49,7 +49,7 @@ func keepCopies(p *plan.Plan, o Options) {
 			p.StagingBytes = min(p.StagingBytes, max(o.HostBytes/4, leastStagingBytes))
 		}
 	}
-	room := o.HostBytes - p.SwapBytes - p.GatherBytes
+	room := o.HostBytes - p.SwapBytes - p.GatherBytes - p.WaitingBytes()
 	if o.HostBytes == 0 {
 		room = total + p.StagingBytes
 	}

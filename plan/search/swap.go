@@ -130,6 +130,8 @@ func (d *draft) withWaits(chosen []wait, steps []step) (e *draft, fits bool) {
 	most := d.o.HostBytes
 	if d.o.Target.Direct {
 		most = d.o.SwapBytes
+	} else if most > 0 {
+		most = max(most-d.base.WaitingBytes(), 1)
 	}
 	s := d.rename(chosen, steps, false)
 	if most > 0 && s.hostBytes > most {

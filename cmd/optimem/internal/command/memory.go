@@ -36,6 +36,37 @@ func (s *SizeFlag) String() string {
 // Type implements [pflag.Value].
 func (s *SizeFlag) Type() string { return "SIZE" }
 
+// A SwapFlag is how many bytes may wait, and whether they do so in the host's memory, as in "host:20GB", instead of in a file.
+type SwapFlag struct {
+	Bytes int64
+	Host  bool
+}
+
+// Set implements [pflag.Value].
+func (s *SwapFlag) Set(text string) error {
+	size, host := strings.CutPrefix(text, "host:")
+	n, err := ascii.ParseSize(size)
+	if err != nil {
+		return err
+	}
+	*s = SwapFlag{Bytes: n, Host: host}
+	return nil
+}
+
+// String implements [pflag.Value].
+func (s *SwapFlag) String() string {
+	switch {
+	case s.Bytes == 0:
+		return ""
+	case s.Host:
+		return "host:" + ascii.FormatSize(s.Bytes)
+	}
+	return ascii.FormatSize(s.Bytes)
+}
+
+// Type implements [pflag.Value].
+func (s *SwapFlag) Type() string { return "SIZE" }
+
 // A BudgetFlag is a number of bytes, or a share of what there is.
 type BudgetFlag struct {
 	Bytes int64

@@ -37,7 +37,7 @@ type ModelFlags struct {
 	Memory     command.BudgetFlag
 	assertPeak command.SizeFlag
 	HostMemory command.SizeFlag
-	Swap       command.SizeFlag
+	Swap       command.SwapFlag
 	swapFolder string
 	capacity   limitFlag
 	maxLayer   limitFlag
@@ -131,7 +131,7 @@ func (r *Run) SessionFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Mode, "mode", Modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
 	flags.Var(&r.Memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
 	flags.Var(&r.HostMemory, "host-memory", "bytes of host memory for staging and copies")
-	flags.Var(&r.Swap, "swap", "cpu: let what is not needed for a while wait in a file of at most this size")
+	flags.Var(&r.Swap, "swap", "let what is not needed for a while wait in a file of at most this size (cpu), or, as host:SIZE, in host memory (generate --batch)")
 	flags.StringVar(&r.swapFolder, "swap-folder", "", "the `FOLDER` of that file (default: /var/tmp, else that of temporary files)")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
@@ -225,11 +225,30 @@ func (r *Run) CheckFlags() error {
 // checkSwap looks at what is said of the file in which activations wait.
 func (r *Run) checkSwap() error {
 	switch {
-	case r.Cmd.Flags().Changed("swap-folder") && r.Swap == 0 && (r.Cmd.Name() != "generate" || !r.Cmd.Flags().Changed("batch")):
+	case r.Cmd.Flags().Changed("swap-folder") && (r.Swap.Bytes == 0 || r.Swap.Host) && (r.Swap.Host || r.Cmd.Name() != "generate" || !r.Cmd.Flags().Changed("batch")):
 		return r.Usage("add --swap SIZE", "--swap-folder is for --swap")
-	case r.Swap > 0 && r.Device != "cpu":
+	case r.Swap.Host:
+		return r.checkHostSwap()
+	case r.Swap.Bytes > 0 && r.Device != "cpu" && r.Cmd.Name() == "generate":
+		return r.Usage(fmt.Sprintf("--swap host:%s has keys and values wait in the host's memory, with --batch", ascii.FormatSize(r.Swap.Bytes)),
+			"--swap SIZE is for the CPU, and the device is %s", r.Device)
+	case r.Swap.Bytes > 0 && r.Device != "cpu":
 		return r.Usage("--host-memory bounds what they take there",
 			"--swap is for the CPU: the activations of %s wait in the host's memory", r.Device)
+	}
+	return nil
+}
+
+// checkHostSwap looks at what is said of the host's memory in which keys and values wait.
+func (r *Run) checkHostSwap() error {
+	switch {
+	case r.Device == "cpu":
+		return r.Usage("--swap SIZE has them wait in a file", "--swap host:SIZE is for a GPU: the CPU's memory is the host's")
+	case r.Cmd.Name() != "generate" || !r.Cmd.Flags().Changed("batch"):
+		return r.Usage("activations wait there without it, and --host-memory bounds them",
+			"--swap host:SIZE is for the keys and values of 'optimem generate --batch'")
+	case strings.HasPrefix(r.Device, "cuda") && strings.Contains(r.Device, ",") || r.Stages.List != "" || r.Cmd.Flags().Changed("stage-device"):
+		return r.Usage("name one device", "--swap host:SIZE is for one device")
 	}
 	return nil
 }
@@ -300,6 +319,14 @@ func (l *limitFlag) String() string {
 
 // Type implements [pflag.Value].
 func (l *limitFlag) Type() string { return "N|SIZE" }
+
+// fileBytes is how large the file may be in which activations wait.
+func (r *Run) fileBytes() int64 {
+	if r.Swap.Host {
+		return 0
+	}
+	return r.Swap.Bytes
+}
 
 // WaitFolder is where what waits does.
 func (r *Run) WaitFolder() string { return cmp.Or(r.swapFolder, defaultSwapFolder()) }

@@ -205,7 +205,7 @@ func (r *Run) Options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
 		Mode: plan.Mode(r.Mode), BatchAxes: r.axes, Device: r.Device, Memory: r.Memory.Bytes,
 		MemoryShare: r.Memory.Share, Reserve: inputBytes,
-		HostMemory: int64(r.HostMemory), Swap: int64(r.Swap), SwapFolder: r.WaitFolder(),
+		HostMemory: int64(r.HostMemory), Swap: r.fileBytes(), SwapFolder: r.WaitFolder(),
 		MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.Threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(LibraryVariable), CUBLASLt: os.Getenv(blasVariable), CUDACache: assembledKernels(),
