@@ -562,6 +562,12 @@ def cell(r):
     return ("~" if len(seconds) < 7 or spread > 0.1 else "") + f"{1e3 * r['median']:.1f}"
 
 
+def uneven(seconds):
+    """~ where there are fewer than seven passes, or the middle half of them differs by more than a tenth."""
+    seconds, n = sorted(seconds), len(seconds)
+    return "~" if n < 7 or seconds[3 * n // 4] - seconds[n // 4] > 0.1 * seconds[n // 2] else ""
+
+
 def grid(title, lines, unit):
     """A table: a line for each way, a column for each number of rows; * is the best of each column."""
     ways, columns = list(dict.fromkeys(r["run"] for r in lines)), sorted({r["rows"] for r in lines})
@@ -620,11 +626,12 @@ def table(results):
     for part, title in (("resnet", "ResNet-101, pictures of 512x512"), ("transformer", "12 GB transformer in 4 GB, sequences of 128 tokens"),
                         ("cold", "cold: from opening to the first output"), ("models", "models that stay")):
         grid(title, [r for r in timed if r["part"] == part], "ms a pass by rows (* best, ~ uncertain)")
-    writes = [{"run": r["run"], "rows": r["text_rows"], "median": -r["tokens_per_second"]} for r in lines if "text_rows" in r]
+    writes = [{"run": r["run"], "rows": r["text_rows"], "rate": r["tokens_per_second"], "mark": uneven(r["pass_seconds"])}
+              for r in lines if "text_rows" in r]
     if writes:
-        print("\nwriting, tokens a second by sequences")
+        print("\nwriting, tokens a second by sequences (~ uncertain)")
         for way in dict.fromkeys(r["run"] for r in writes):
-            print(f"  {way:<34}" + "".join(f"{r['rows']:>6}: {-r['median']:<10.2f}" for r in writes if r["run"] == way))
+            print(f"  {way:<34}" + "".join(f"{r['rows']:>6}: {r['mark'] + format(r['rate'], '.2f'):<10}" for r in writes if r["run"] == way))
     for r in lines:
         if "profiled_rows" in r:
             profile_table(r)
