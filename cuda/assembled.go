@@ -8,63 +8,66 @@ import (
 	"github.com/optimem/optimem/cuda/kernels"
 )
 
-// A loading is a family of kernels that is being loaded, or was.
-type loading struct {
-	done   chan struct{}
-	module driver.Module
-	err    error
-}
-
-// family returns a family's module: the one loaded, or that of whoever loads it just now, or loads it. Several families load at the
-// same time, each on a thread of its own. The context is current.
-func (d *Device) family(family string) (driver.Module, error) {
-	d.mu.Lock()
-	l, ok := d.modules[family]
-	if !ok {
-		l = &loading{done: make(chan struct{})}
-		d.modules[family] = l
-	}
-	d.mu.Unlock()
-	if !ok {
-		l.module, l.err = d.load(family)
-		close(l.done)
-	}
-	<-l.done
-	if l.err == nil {
-		return l.module, nil
-	}
-	// Who asks next tries again.
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.modules[family] == l {
-		delete(d.modules, family)
-	}
-	return 0, l.err
-}
-
-// load has the driver load a family: as it was assembled before, if that is found, or else from PTX, which the driver assembles.
-func (d *Device) load(family string) (driver.Module, error) {
+// module returns a module that has a kernel: that of its family if it was assembled before, or else one that has the kernel alone, so
+// that the driver assembles what is launched and nothing beside it. The context is current.
+func (d *Device) module(kernel, family string) (driver.Module, error) {
 	image, err := kernels.Image(family, d.info.Capability)
 	if err != nil {
 		return 0, err
 	}
-	own := kernels.AssembledName(family, d.info.Capability, d.release, image)
 	if d.cache != "" {
-		// What is damaged, or not for this driver, is as if it were not there.
-		released := func(capability int) string { return kernels.AssembledName(family, capability, 0, image) }
-		// A GPU runs what was assembled for one of its major capability and a lower minor one.
-		for _, name := range []string{own, released(d.info.Capability), released(d.info.Capability / 10 * 10)} {
-			cubin, err := kernels.ReadAssembled(filepath.Join(d.cache, name))
-			if err != nil {
-				continue
-			}
-			m, err := d.lib.LoadModule(cubin)
-			if err == nil {
-				return m, nil
-			}
-			if d.failed(err); d.gone() {
-				return 0, d.failed(err)
-			}
+		m, err := d.modules.Once(family, func() (driver.Module, error) { return d.released(family, image) })
+		if m != 0 || err != nil {
+			return m, err
+		}
+	}
+	return d.modules.Once(kernel, func() (driver.Module, error) {
+		m, err := d.load(kernel, image)
+		if err != nil {
+			err = fmt.Errorf("kernel %s: %w", kernel, err)
+		}
+		return m, err
+	})
+}
+
+// released loads a family that was assembled for any driver, none if that is not there. A GPU runs what was assembled for one of its
+// major capability and a lower minor one.
+func (d *Device) released(family string, image []byte) (driver.Module, error) {
+	for _, capability := range []int{d.info.Capability, d.info.Capability / 10 * 10} {
+		m, err := d.kept(kernels.AssembledName(family, capability, 0, image))
+		if m != 0 || err != nil {
+			return m, err
+		}
+	}
+	return 0, nil
+}
+
+// kept loads a file of the folder of assembled kernels. What is damaged, or not for this driver, is as if it were not there.
+func (d *Device) kept(name string) (driver.Module, error) {
+	cubin, err := kernels.ReadAssembled(filepath.Join(d.cache, name))
+	if err != nil {
+		return 0, nil
+	}
+	m, err := d.lib.LoadModule(cubin)
+	if err == nil {
+		return m, nil
+	}
+	if err = d.failed(err); d.gone() {
+		return 0, err
+	}
+	return 0, nil
+}
+
+// load has the driver load a kernel of a family: as it assembled it before, if that is found, or else from PTX.
+func (d *Device) load(kernel string, image []byte) (driver.Module, error) {
+	image, err := kernels.Alone(image, kernel)
+	if err != nil {
+		return 0, err
+	}
+	if d.cache != "" {
+		own := kernels.AssembledName(kernel, d.info.Capability, d.release, image)
+		if m, err := d.kept(own); m != 0 || err != nil {
+			return m, err
 		}
 		if d.lib.Links() {
 			cubin, err := d.lib.Assemble(image)
@@ -72,14 +75,11 @@ func (d *Device) load(family string) (driver.Module, error) {
 				_ = kernels.KeepAssembled(d.cache, own, cubin) // a folder that cannot be written is one that nothing is kept in
 				image = cubin
 			}
-			if d.failed(err); d.gone() {
-				return 0, d.failed(err)
+			if err = d.failed(err); d.gone() {
+				return 0, err
 			}
 		}
 	}
 	m, err := d.lib.LoadModule(image)
-	if d.failed(err) != nil {
-		return 0, fmt.Errorf("kernels of %s: %w", family, d.failed(err))
-	}
-	return m, nil
+	return m, d.failed(err)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,7 +63,7 @@ func TestAssembledKernelsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := files(t, folder)
-	if len(made) != 2 { // of copy, which New loads, and elementwise
+	if len(made) != 2 { // what New loads, and relu
 		t.Fatal(made)
 	}
 	if err := relu(t, gpu+" compiler=0", folder); err != nil {
@@ -109,15 +110,31 @@ func TestNoCompiler(t *testing.T) {
 	}
 }
 
-// TestAssembledKernelsOfARelease: files that name no driver serve all drivers, and PTX is there where one does not take them. A
-// folder that cannot be written is no error.
+// TestAssembledKernelsOfARelease: files of whole families that name no driver serve all drivers, and PTX is there where one does not
+// take them. A folder that cannot be written is no error.
 func TestAssembledKernelsOfARelease(t *testing.T) {
 	folder := t.TempDir()
 	if err := relu(t, "cc=80 driver=12040", folder); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range files(t, folder) {
-		if err := os.Rename(path, strings.Replace(path, ".12040.", ".", 1)); err != nil {
+	made := files(t, folder)
+	one, err := kernels.ReadAssembled(made[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := bytes.Cut(one, []byte("\n")) // what the simulated driver's assembler begins with
+	for _, family := range []string{"copy", "elementwise"} {
+		image, err := kernels.Image(family, 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(folder, kernels.AssembledName(family, 80, 0, image))
+		if err := os.WriteFile(path, kernels.PackAssembled(slices.Concat(head, []byte("\n"), image)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range made {
+		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -73,10 +73,10 @@ type Device struct {
 	blas       blasState
 	mu         sync.Mutex
 	functions  map[string]driver.Function
-	modules    map[string]*loading // of families
-	cache      string              // where assembled kernels are found and kept, "" for nowhere
-	release    int                 // of CUDA, that the driver is of
-	preparing  sync.WaitGroup      // loads families before they are asked for
+	modules    driver.Modules // of families that were assembled before, and of other kernels
+	cache      string         // where assembled kernels are found and kept, "" for nowhere
+	release    int            // of CUDA, that the driver is of
+	preparing  sync.WaitGroup // loads kernels before they are asked for
 	used, peak int64
 	pinned     int64
 	lost       error
@@ -110,7 +110,7 @@ func New(opts Options) (*Device, error) {
 	}
 	d := &Device{
 		lib: lib, id: id, info: info, name: fmt.Sprintf("cuda:%d", opts.Ordinal),
-		functions: make(map[string]driver.Function), modules: make(map[string]*loading), cache: opts.Cache, enough: enoughThreads, far: leastFar,
+		functions: make(map[string]driver.Function), cache: opts.Cache, enough: enoughThreads, far: leastFar,
 	}
 	if d.ctx, err = lib.RetainPrimary(id); err != nil {
 		return nil, unavailable(err)
@@ -276,7 +276,7 @@ func (d *Device) Supports(op graph.Op, in, out []graph.Spec) error {
 	return Supports(op, in, out)
 }
 
-// function returns a kernel, whose module is compiled by the driver when it is first asked for. The context is current.
+// function returns a kernel, which is compiled by the driver when it is first asked for. The context is current.
 func (d *Device) function(name string) (driver.Function, error) {
 	d.mu.Lock()
 	f, ok := d.functions[name]
@@ -288,7 +288,7 @@ func (d *Device) function(name string) (driver.Function, error) {
 	if err != nil {
 		return 0, err
 	}
-	m, err := d.family(family)
+	m, err := d.module(name, family)
 	if err != nil {
 		return 0, err
 	}

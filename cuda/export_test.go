@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/optimem/optimem/cuda/kernels"
@@ -37,18 +39,28 @@ func (d *Device) LoadKernel(name string) error {
 	return err
 }
 
-// LoadKernels loads every kernel, for which the driver compiles each family of them.
+// LoadKernels loads every kernel, several at a time, as those of a plan are.
 func (d *Device) LoadKernels() error {
-	if err := d.enter(); err != nil {
-		return err
+	names := make(chan string)
+	errs := make(chan error, mostLoading)
+	for range mostLoading {
+		go func() {
+			var first error
+			for name := range names {
+				first = cmp.Or(first, d.LoadKernel(name))
+			}
+			errs <- first
+		}()
 	}
-	defer d.leave()
 	for _, name := range kernels.Names() {
-		if _, err := d.function(name); err != nil {
-			return err
-		}
+		names <- name
 	}
-	return nil
+	close(names)
+	var all error
+	for range mostLoading {
+		all = errors.Join(all, <-errs)
+	}
+	return all
 }
 
 // EnoughThreads sets how many threads have work before one takes more of it, and returns how many it were.
@@ -128,18 +140,18 @@ func BLASFrom(from, side int64) (undo func()) {
 	return func() { blasRows = before }
 }
 
-// FamiliesEach returns the families of the kernels that each op of a graph launches.
-func (d *Device) FamiliesEach(l *graph.Lowered) [][]string {
+// KernelsEach returns the kernels that each op of a graph launches.
+func (d *Device) KernelsEach(l *graph.Lowered) [][]string {
 	var each [][]string
 	for i := range l.Graph.Ops {
 		one := *l.Graph
 		one.Ops = l.Graph.Ops[i : i+1]
-		each = append(each, d.familiesOf(&graph.Lowered{Graph: &one, Steps: l.Steps[i : i+1]}))
+		each = append(each, d.kernelsOf(&graph.Lowered{Graph: &one, Steps: l.Steps[i : i+1]}))
 	}
 	return each
 }
 
-// MostLoading is how many families are loaded at the same time, at most.
+// MostLoading is how many kernels are loaded at the same time, at most.
 const MostLoading = mostLoading
 
 // ExpertsFloats sets how much experts give at a time, until it is undone.

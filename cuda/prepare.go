@@ -4,7 +4,6 @@ import (
 	goruntime "runtime"
 	"slices"
 
-	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
@@ -12,45 +11,45 @@ import (
 
 var _ device.Preparer = (*Device)(nil)
 
-// mostLoading bounds how many families are loaded at the same time.
+// mostLoading bounds how many kernels are loaded at the same time.
 const mostLoading = 8
 
-// Prepare begins to load the kernels that a graph's ops will launch, several families at a time, and returns. Whoever launches one
-// that is being loaded waits for it, and gets an error that loading it has.
+// Prepare begins to load the kernels that a graph's ops will launch, several at a time, and returns. Whoever launches one that is
+// being loaded waits for it, and gets an error that loading it has.
 func (d *Device) Prepare(l *graph.Lowered) {
-	families := d.familiesOf(l)
+	names := d.kernelsOf(l)
 	d.mu.Lock()
-	families = slices.DeleteFunc(families, func(f string) bool { return d.modules[f] != nil })
+	names = slices.DeleteFunc(names, func(name string) bool { _, there := d.functions[name]; return there })
 	d.mu.Unlock()
-	if len(families) == 0 {
+	if len(names) == 0 {
 		return
 	}
-	next := make(chan string, len(families))
-	for _, f := range families {
-		next <- f
+	next := make(chan string, len(names))
+	for _, name := range names {
+		next <- name
 	}
 	close(next)
-	for range min(len(families), mostLoading, goruntime.GOMAXPROCS(0)) {
+	for range min(len(names), mostLoading, goruntime.GOMAXPROCS(0)) {
 		d.preparing.Go(func() {
 			if d.enter() != nil {
 				return // whoever launches will see
 			}
 			defer d.leave()
-			for f := range next {
-				_, _ = d.family(f) // whoever launches asks again
+			for name := range next {
+				_, _ = d.function(name) // whoever launches asks again
 			}
 		})
 	}
 }
 
-// familiesOf returns the families of the kernels that a graph's ops launch, in their order, by having them launched on a stream that
-// only notes the names.
-func (d *Device) familiesOf(l *graph.Lowered) []string {
-	var families []string
+// kernelsOf returns the kernels that a graph's ops launch, in their order, by having them launched on a stream that only notes the
+// names.
+func (d *Device) kernelsOf(l *graph.Lowered) []string {
+	var names []string
 	s := &stream{d: d}
 	s.dry = func(kernel string) {
-		if f, err := kernels.Family(kernel); err == nil && !slices.Contains(families, f) {
-			families = append(families, f)
+		if !slices.Contains(names, kernel) {
+			names = append(names, kernel)
 		}
 	}
 	s.launch.s = s
@@ -59,7 +58,7 @@ func (d *Device) familiesOf(l *graph.Lowered) []string {
 			s.pretend(l.Graph, &l.Graph.Ops[i], &l.Steps[i])
 		}
 	}
-	return families
+	return names
 }
 
 // pretendBytes is what operands of ops that are not run take, and how far apart they lie.
@@ -72,7 +71,7 @@ func (s *stream) pretend(g *graph.Graph, op *graph.Op, step *graph.Step) {
 		return
 	}
 	// How many rows an operand has may be known only when the op runs. What is prepared is a guess, and a wrong one costs nothing
-	// but the time to load a family then.
+	// but the time to load a kernel then.
 	defer func() { _ = recover() }()
 	next := uint64(pretendBytes)
 	place := func(spec graph.Spec, layout tensor.Layout) operand {

@@ -11,7 +11,7 @@ import (
 	"github.com/optimem/optimem/models/aten"
 )
 
-// TestPrepareLoadsWhatRuns: of PyTorch's recorded calls of every kind, none loads a family that was not prepared, and none is prepared
+// TestPrepareLoadsWhatRuns: of PyTorch's recorded calls of every kind, none loads a kernel that was not prepared, and none is prepared
 // that it does not load.
 func TestPrepareLoadsWhatRuns(t *testing.T) {
 	cases, err := devicetest.Cases()
@@ -40,7 +40,7 @@ func TestPrepareLoadsWhatRuns(t *testing.T) {
 			t.Fatalf("%s%v: %v", c.Target, c.Args, err)
 		}
 		if after := lib.Report().Left["modules"]; after != before {
-			t.Errorf("%s (%s): %d families were prepared, %d ran", c.Target, kind, before, after)
+			t.Errorf("%s (%s): %d kernels were prepared, %d ran", c.Target, kind, before, after)
 		}
 	}
 	if len(seen) < 50 {

@@ -28,7 +28,7 @@ func (d *Device) Rest() error {
 	defer d.mu.Unlock()
 	d.away, d.ctx = true, 0
 	d.blas.handle.Store(nil)
-	d.functions, d.modules = make(map[string]driver.Function), make(map[string]*loading)
+	d.functions, d.modules = make(map[string]driver.Function), driver.Modules{}
 	return err
 }
 
@@ -79,10 +79,5 @@ func (d *Device) unload() error {
 	if h := d.blas.handle.Load(); h != nil {
 		errs = append(errs, h.Close())
 	}
-	for _, l := range d.modules {
-		if <-l.done; l.err == nil {
-			errs = append(errs, d.lib.UnloadModule(l.module))
-		}
-	}
-	return errors.Join(append(errs, d.lib.SetCurrent(0))...)
+	return errors.Join(append(errs, d.modules.Unload(d.lib.UnloadModule), d.lib.SetCurrent(0))...)
 }

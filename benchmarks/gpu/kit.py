@@ -264,11 +264,20 @@ def contest(part, kit, network, path, rows, size, block, budget=None):
 
 def resnet(part, kit):
     """ResNet-101, pictures of 512×512, by batch."""
-    name, rows, size = ("resnet18", [1], 32) if kit.dry else ("resnet101", [1, 16, 64], 512)
+    rows, size = ([1], 32) if kit.dry else ([1, 16, 64], 512)
+    name, path = pictures(part, kit)
+    if path:
+        contest(part, kit, name, path, rows, size, BLOCK)
+
+
+def pictures(part, kit):
+    """The model of pictures, and its file, which is made if it is not there; None where that fails."""
+    name = "resnet18" if kit.dry else "resnet101"
     path = kit.scratch / f"{name}.safetensors"
-    if part.run("model", [kit.bin / "optimem", "synth", name, "--seed", "1", "-o", path], seconds=kit.seconds(20)) is None:
-        return
-    contest(part, kit, name, path, rows, size, BLOCK)
+    if not path.exists() and part.run("model", [kit.bin / "optimem", "synth", name, "--seed", "1", "-o", path],
+                                      seconds=kit.seconds(20)) is None:
+        return name, None
+    return name, path
 
 
 LAYERS = 14
@@ -292,6 +301,48 @@ def llama(part, kit):
                 seconds=kit.seconds(60)) is None:
         return None
     return folder
+
+
+class Profile:
+    """Keeps of what optimem profile prints the kinds of ops and the slowest ops, with the time of each."""
+
+    def __init__(self, rows):
+        self.rows, self.text = rows, []
+
+    def __call__(self, text):
+        self.text.append(text)
+        if text != "}":
+            return None
+        found = json.loads("\n".join(self.text))
+        ops = sorted(found["ops"], key=lambda op: -op["seconds"])
+        of_ops = sum(op["seconds"] for op in ops)
+        return {"profiled_rows": self.rows, "pass_seconds": found["seconds_median"], "ops": len(ops), "op_seconds": of_ops,
+                "waiting_seconds": max(found["seconds_median"] - of_ops - found["other_seconds"], 0),
+                "shortest_op_seconds": ops[-1]["seconds"] if ops else None, "kinds": found["kinds"],
+                "slowest": [{k: op[k] for k in ("kind", "path", "seconds")} for op in ops[:5]]}
+
+
+def ops(part, kit):
+    """Where a pass's time goes by op, each waited for: pictures whose weights stay, and the transformer whose weights are brought."""
+    _, path = pictures(part, kit)
+    folder = kit.scratch / "llama"
+    programs = []
+
+    def profiled(label, model, mode, rows, shape, *options):
+        environment = {"OPTIMEM_LIBCUDA": kit.environment.get("OPTIMEM_LIBCUDA", "")}
+        programs.append(lambda seconds: part.run(
+            f"optimem {mode}, {label}",
+            [kit.bin / "optimem", "profile", model, "--device", "cuda", "--mode", mode, "--shape", shape, "--runs", 1 if kit.dry else 7,
+             "--json", "--quiet", *options], Profile(rows), seconds, environment))
+
+    for rows in ([1] if kit.dry else [1, 16]):
+        if path:
+            profiled("pictures", path, "resident", rows, f"x={rows},3," + ("32,32" if kit.dry else "512,512"))
+    for rows in ([1] if kit.dry else [1, 32]):
+        if (folder / "config.json").exists():
+            profiled("transformer", folder, "page", rows, f"input_ids={rows}," + ("8" if kit.dry else "128"),
+                     "--memory", (2 << 20) if kit.dry else (4 << 30))
+    in_turn(part, kit, programs)
 
 
 def cold(part, kit):
@@ -429,9 +480,9 @@ def text(part, kit):
 
 # The limits of the usual parts add up to 470 seconds, of 475 that run.sh gives, of 480 that there are; those of the others,
 # which are for a run of their own, to less.
-PARTS = {"parity": (parity, 100), "copies": (copies, 20), "start": (start, 35), "resnet": (resnet, 100), "transformer": (transformer, 115),
-         "text": (text, 55), "cold": (cold, 45), "kernels": (kernels, 240), "models": (models, 220)}
-USUAL = ["parity", "copies", "start", "resnet", "transformer", "text", "cold"]
+PARTS = {"parity": (parity, 95), "copies": (copies, 20), "start": (start, 30), "resnet": (resnet, 95), "transformer": (transformer, 110),
+         "ops": (ops, 20), "text": (text, 55), "cold": (cold, 45), "kernels": (kernels, 240), "models": (models, 220)}
+USUAL = ["parity", "copies", "start", "resnet", "transformer", "ops", "text", "cold"]
 
 
 class Kit:
@@ -511,6 +562,12 @@ def cell(r):
     return ("~" if len(seconds) < 7 or spread > 0.1 else "") + f"{1e3 * r['median']:.1f}"
 
 
+def uneven(seconds):
+    """~ where there are fewer than seven passes, or the middle half of them differs by more than a tenth."""
+    seconds, n = sorted(seconds), len(seconds)
+    return "~" if n < 7 or seconds[3 * n // 4] - seconds[n // 4] > 0.1 * seconds[n // 2] else ""
+
+
 def grid(title, lines, unit):
     """A table: a line for each way, a column for each number of rows; * is the best of each column."""
     ways, columns = list(dict.fromkeys(r["run"] for r in lines)), sorted({r["rows"] for r in lines})
@@ -525,6 +582,23 @@ def grid(title, lines, unit):
             found = [r for r in lines if r["run"] == way and r["rows"] == n]
             cells.append(cell(found[-1]) + ("*" if found[-1]["median"] == best[n] else " ") if found else "- ")
         print("  " + f"{way:<34}" + "".join(f"{c:>12}" for c in cells))
+
+
+def profile_table(r):
+    """Where a pass's time went: kinds of ops, what weights were waited for, and the slowest ops."""
+    whole = r["pass_seconds"]
+
+    def line(name, calls, seconds):
+        print(f"  {name:<34}{calls:>6}{1e3 * seconds:>12.3f} ms{100 * seconds / whole:>7.1f} %")
+
+    print(f"\n{r['run']}, rows {r['profiled_rows']}: a pass of {1e3 * whole:.1f} ms, each op given and waited for by itself"
+          f" (the shortest took {1e6 * (r['shortest_op_seconds'] or 0):.0f} us)")
+    for kind in r["kinds"][:8]:
+        line(kind["kind"], kind["calls"], kind["seconds"])
+    line("(waiting for weights)", "", r["waiting_seconds"])
+    line("(other)", "", whole - r["op_seconds"] - r["waiting_seconds"])
+    for op in r["slowest"]:
+        line(f"  {op['kind']} {op['path']}"[:34], "", op["seconds"])
 
 
 def table(results):
@@ -552,11 +626,15 @@ def table(results):
     for part, title in (("resnet", "ResNet-101, pictures of 512x512"), ("transformer", "12 GB transformer in 4 GB, sequences of 128 tokens"),
                         ("cold", "cold: from opening to the first output"), ("models", "models that stay")):
         grid(title, [r for r in timed if r["part"] == part], "ms a pass by rows (* best, ~ uncertain)")
-    writes = [{"run": r["run"], "rows": r["text_rows"], "median": -r["tokens_per_second"]} for r in lines if "text_rows" in r]
+    writes = [{"run": r["run"], "rows": r["text_rows"], "rate": r["tokens_per_second"], "mark": uneven(r["pass_seconds"])}
+              for r in lines if "text_rows" in r]
     if writes:
-        print("\nwriting, tokens a second by sequences")
+        print("\nwriting, tokens a second by sequences (~ uncertain)")
         for way in dict.fromkeys(r["run"] for r in writes):
-            print(f"  {way:<34}" + "".join(f"{r['rows']:>6}: {-r['median']:<10.2f}" for r in writes if r["run"] == way))
+            print(f"  {way:<34}" + "".join(f"{r['rows']:>6}: {r['mark'] + format(r['rate'], '.2f'):<10}" for r in writes if r["run"] == way))
+    for r in lines:
+        if "profiled_rows" in r:
+            profile_table(r)
     peers = {r["op"]: r for r in lines if "op" in r and r["run"] == "PyTorch"}
     ops = [r for r in lines if "op" in r]
     if ops:

@@ -54,9 +54,9 @@ func TestKit(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "results.jsonl")
 	args := []string{"--dry", "--library", library, "--out", out}
-	parts := "parity,copies,start,resnet,transformer,text,cold,kernels,models"
+	parts := "parity,copies,start,resnet,transformer,ops,text,cold,kernels,models"
 	if !torch { // what is there without it
-		parts = "parity,copies,start,resnet,text,kernels,models"
+		parts = "parity,copies,start,resnet,ops,text,kernels,models"
 	}
 	args = append(args, "--only", parts)
 	command := exec.Command(filepath.Join(folder, "run.sh"), args...)
@@ -108,10 +108,10 @@ func check(t *testing.T, path string, torch bool) {
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"machine": 2, "parity": 3, "copies": 1, "start": 3, "resnet": 5, "text": 10, "kernels": 4, "models": 4}
+	want := map[string]int{"machine": 2, "parity": 3, "copies": 1, "start": 3, "resnet": 5, "ops": 1, "text": 10, "kernels": 4, "models": 4}
 	if torch {
-		want = map[string]int{"machine": 2, "parity": 5, "copies": 2, "start": 4, "resnet": 10, "transformer": 10, "text": 10, "cold": 6,
-			"kernels": 5, "models": 6}
+		want = map[string]int{"machine": 2, "parity": 5, "copies": 2, "start": 4, "resnet": 10, "transformer": 10, "ops": 2, "text": 10,
+			"cold": 6, "kernels": 5, "models": 6}
 	}
 	for part, n := range want {
 		if finished[part] < n {

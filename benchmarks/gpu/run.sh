@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and measures optimem on a GPU, in under eight minutes, and writes results.jsonl.
 #
-#	./run.sh [--only parity,copies,start,resnet,transformer,text,cold] [--out FILE] [--python PYTHON]
+#	./run.sh [--only parity,copies,start,resnet,transformer,ops,text,cold] [--out FILE] [--python PYTHON]
 #	./run.sh --only kernels,models --out kernels.jsonl    # ops and models that stay, beside PyTorch: another eight minutes
 #	./run.sh --dry --library LIBCUDA    # small sizes on a simulated driver, PyTorch on the CPU
 #

@@ -36,9 +36,11 @@ type report struct {
 	// TokensPerGB is what a gigabyte that is brought gives.
 	TokensPerGB float64 `json:"tokens_per_gb"`
 	Seconds     float64 `json:"seconds"`
-	PerSecond   float64 `json:"tokens_per_second"`
-	Compute     float64 `json:"compute_seconds"`
-	Stall       float64 `json:"stall_seconds"`
+	// PassSeconds are those of each pass that counts.
+	PassSeconds []float64 `json:"pass_seconds"`
+	PerSecond   float64   `json:"tokens_per_second"`
+	Compute     float64   `json:"compute_seconds"`
+	Stall       float64   `json:"stall_seconds"`
 	// DiskBefore and DiskAfter are the disk's rate before the passes and after them, read as a pager does, of a packed
 	// file the bytes as they lie; DiskBytes is their mean. Limit is what that admits: the same passes if nothing else
 	// took time; OfLimit which part of it was reached.
@@ -210,9 +212,13 @@ func (p *passes) run(ctx context.Context, r *report) error {
 				tokens[i] = p.tokens[i/p.rows+pass]
 			}
 		}
+		started := time.Now()
 		out, err := p.session.Run(ctx, in)
 		if err != nil {
 			return err
+		}
+		if pass >= p.warm {
+			r.PassSeconds = append(r.PassSeconds, time.Since(started).Seconds())
 		}
 		at += p.accepted
 		p.chosen = append(p.chosen, likeliest(out[models.StepLogits]))

@@ -156,10 +156,10 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 		}
 		int stage = 0;
 #pragma unroll 1
-		for (om_i64 k0 = from; k0 < to; k0 += TERMS) {
+		for (int lots = (int)((to - from + TERMS - 1) / TERMS); lots > 0; lots--) {
 			await_lot();
 			__syncthreads();
-			if (k0 + (PARTS - 1) * TERMS < to)
+			if (lots >= PARTS)
 				copy((stage + PARTS - 1) % PARTS);
 			end_lot();
 			om_u32 y = right + stage * COLS * LINE;

@@ -79,11 +79,14 @@ func Head(packed []byte) (stamp string, names []string, err error) {
 	return stamp, strings.Fields(strings.TrimPrefix(lines.Text(), "//")), nil
 }
 
+// entryHead is what a kernel begins with in PTX.
+const entryHead = ".visible .entry "
+
 // entries returns the names of the kernels in PTX.
 func entries(ptx []byte) []string {
 	var names []string
 	for line := range bytes.Lines(ptx) {
-		if name, ok := bytes.CutPrefix(line, []byte(".visible .entry ")); ok {
+		if name, ok := bytes.CutPrefix(line, []byte(entryHead)); ok {
 			name, _, _ = bytes.Cut(name, []byte("("))
 			names = append(names, string(bytes.TrimSpace(name)))
 		}

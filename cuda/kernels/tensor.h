@@ -213,6 +213,25 @@ OM_DEVICE void load_along(om_u32 *words, om_u32 y, int slice, int j) { load_16(w
 // places that a lane reads only the first is computed: the others are a bit or a constant away, since parts begin at multiples of 128.
 template <class M, int TALL, int WIDE, class F>
 OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], om_u32 x, F right) {
+#if TENSOR == 1
+	// The next terms wait in registers, which leaves few for the right factor: it is read as it is multiplied.
+#pragma unroll 1
+	for (int slice = 0; slice < SLICES; slice++) {
+		om_u32 u[TALL][4], v[4];
+#pragma unroll
+		for (int i = 0; i < TALL; i++)
+			load(u[i], (x ^ slice * 32) + i * 16 * LINE);
+#pragma unroll
+		for (int j = 0; j < WIDE; j += 2) {
+			right(v, slice, j);
+#pragma unroll
+			for (int i = 0; i < TALL; i++)
+#pragma unroll
+				for (int e = 0; e < 2; e++)
+					multiply(M(), sums[i][j + e], u[i], v + 2 * e);
+		}
+	}
+#else
 	om_u32 u[SLICES][TALL][4], v[SLICES][WIDE][2];
 #pragma unroll
 	for (int slice = 0; slice < SLICES; slice++) {
@@ -250,6 +269,7 @@ OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], om_u32 x, F right) {
 			}
 		}
 	}
+#endif
 }
 
 // left_at and right_at are where a lane first reads of lines of a factor whose terms lie behind each other.

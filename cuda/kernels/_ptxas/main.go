@@ -4,7 +4,8 @@
 //
 //	OPTIMEM_PTXAS=$(.ci/ptxas) go run ./cuda/kernels/_ptxas
 //
-// What is above the list fails; -rewrite writes the list, -table prints registers too, -times writes how long ptxas took. What is
+// What is above the list fails; -rewrite writes the list, -table prints registers too, -times writes how long ptxas took, -alone how
+// long for some kernels by themselves. What is
 // below the list is said, and no failure.
 package main
 
@@ -58,10 +59,16 @@ func main() {
 	rewrite := flag.Bool("rewrite", false, "write the list")
 	table := flag.Bool("table", false, "print what every kernel uses")
 	times := flag.Bool("times", false, "write the processor's milliseconds of ptxas for each family to "+timesPath)
+	single := flag.String("alone", "", "kernels, with commas between: write what ptxas takes for each by itself to "+alonePath)
 	cubins := flag.String("cubins", "", "a folder to keep the assembled families in, for programs that look there")
 	only := flag.String("only", "", "one capability alone, as in 90; the list is then not compared")
 	flag.Parse()
-	err := run(*rewrite, *table, *times, *cubins, *only)
+	var err error
+	if *single != "" {
+		err = alone(strings.Split(*single, ","))
+	} else {
+		err = run(*rewrite, *table, *times, *cubins, *only)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -224,6 +231,11 @@ func assemble(program, dir, cubins string, j job) (map[string]use, cost, error) 
 	if err != nil {
 		return nil, cost{}, err
 	}
+	return assembleImage(program, dir, cubins, j, image)
+}
+
+// assembleImage is assemble for an image of a family.
+func assembleImage(program, dir, cubins string, j job, image []byte) (map[string]use, cost, error) {
 	from := filepath.Join(dir, fmt.Sprintf("%s.%d.ptx", j.family, j.capability))
 	if err := os.WriteFile(from, image, 0o644); err != nil {
 		return nil, cost{}, err

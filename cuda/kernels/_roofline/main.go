@@ -55,8 +55,6 @@ const (
 	lines, lineBytes, warps, terms = 256, 64, 4, 4096
 	// firstBytes is how many cycles a block waits for the first bytes, a guess.
 	firstBytes = 1000
-	// slicesOfPart is how often a loop within that over the terms runs: SLICES of kernels/tensor.h for 7.0.
-	slicesOfPart = 4
 )
 
 // families have the kernels that are counted, and bytes of a term.
@@ -72,19 +70,23 @@ var families = []struct {
 
 func main() {
 	rewrite := flag.Bool("rewrite", false, "write the list")
+	before := flag.String("before", "", "a commit: write what kernels took at it and take now to "+beforePath)
 	flag.Parse()
-	if err := run(*rewrite); err != nil {
+	if err := run(*rewrite, *before); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(rewrite bool) error {
+func run(rewrite bool, before string) error {
 	dir, err := os.MkdirTemp("", "roofline")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if before != "" {
+		return writeBefore(dir, before)
+	}
 	var list strings.Builder
 	list.WriteString("# Percent of mma.sync's rate that the largest blocks can reach, by counting (not measured): capability, kernel, loop,\n" +
 		"# percent, what bounds it; of the longest way through a loop: instructions, products, reads of 128 bytes of shared memory, copies to it.\n" +
@@ -297,6 +299,14 @@ type loop struct {
 	all                              int // instructions, on whatever way
 }
 
+// slices is how often a loop within that over the terms runs: SLICES of kernels/tensor.h, for 7.0 and for 7.5.
+func (l *loop) slices() int {
+	if l.depth == 2 {
+		return 4
+	}
+	return 2
+}
+
 // loopsOf finds the loops that have products. Those within another are that one's, which runs them several times.
 func loopsOf(text []instruction) []loop {
 	var loops []loop
@@ -312,10 +322,11 @@ func loopsOf(text []instruction) []loop {
 		}
 		for n := len(begins) - 1; n >= 0 && begins[n] > begin; n-- {
 			inner := loops[n]
-			l.longest += (slicesOfPart - 1) * inner.longest
-			l.products += (slicesOfPart - 1) * inner.products
-			l.reads += (slicesOfPart - 1) * inner.reads
-			l.copies += (slicesOfPart - 1) * inner.copies
+			again := inner.slices() - 1
+			l.longest += again * inner.longest
+			l.products += again * inner.products
+			l.reads += again * inner.reads
+			l.copies += again * inner.copies
 			loops, begins = loops[:n], begins[:n]
 		}
 		loops, begins = append(loops, l), append(begins, begin)

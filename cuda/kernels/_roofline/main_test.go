@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -46,6 +47,11 @@ const saidOf70 = `
 func TestLoopInLoop(t *testing.T) {
 	loops := loopsOf(parse([]byte(saidOf70)))
 	if want := (loop{longest: 7 + 3*4, products: 4, reads: 4 * 6, copies: 1, depth: 2, all: 7}); len(loops) != 1 || loops[0] != want {
+		t.Errorf("%+v, want %+v", loops, want)
+	}
+	of75 := strings.ReplaceAll(saidOf70, "HMMA.884.F32.F32.STEP0", "HMMA.1688.F32")
+	loops = loopsOf(parse([]byte(of75)))
+	if want := (loop{longest: 7 + 4, products: 2, reads: 2 * 6, copies: 1, depth: 8, all: 7}); len(loops) != 1 || loops[0] != want {
 		t.Errorf("%+v, want %+v", loops, want)
 	}
 }
