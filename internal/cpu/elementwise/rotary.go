@@ -76,6 +76,9 @@ func (r *rotary) Run(from, to int) {
 			continue
 		}
 		x, cos, sin := r.in[0][at[0]:], r.in[1][at[1]:], r.in[2][at[2]:]
+		if r.set.TurnPairs(x, cos, sin, out) {
+			continue
+		}
 		for k := 0; k < r.half; k += ops.BlockElements {
 			n := min(ops.BlockElements, r.half-k)
 			crossed := ops.BlockOf[float32](held)[:n]

@@ -30,7 +30,8 @@ type Set struct {
 	word    wordSet
 	// dot4 and dot1 compute sums for four columns and for one.
 	dot4, dot1 []dotFunc
-	// dotLines and weightedLines are nil where there are none.
+	// turnPairs, dotLines and weightedLines are nil where there are none.
+	turnPairs     func(n int, x, cos, sin, to *float32, half int)
 	dotLines      func(columns, depth int, a *float32, lda int, b *float32, ldb int, to *float32, at [DotRows]int)
 	weightedLines func(n int, w *float32, at [DotRows]int, rows *float32, ldr int, sums *float32, lds int)
 	vectors
@@ -86,5 +87,17 @@ func (s *Set) WeightedLines(n, width int, w []float32, at [DotRows]int, rows, su
 	for j := 0; j < width; j += 4 * s.Lanes {
 		s.weightedLines(n, &w[0], at, &rows.X[j], 4*rows.Step, &sums.X[j], 4*sums.Step)
 	}
+	return true
+}
+
+// TurnPairs computes, for k below half of a line's length, to[k] = x[k]·cos[k] − x[half+k]·sin[k] and to[half+k] = x[half+k]·cos[half+k] +
+// x[k]·sin[half+k], with each product rounded. All have the line's length. It returns false where the set has nothing for that.
+func (s *Set) TurnPairs(x, cos, sin, to []float32) bool {
+	half := len(to) / 2
+	if s.turnPairs == nil || half == 0 || half%s.Lanes != 0 || len(to)%2 != 0 {
+		return false
+	}
+	_, _, _ = x[2*half-1], cos[2*half-1], sin[2*half-1]
+	s.turnPairs(half, &x[0], &cos[0], &sin[0], &to[0], 4*half)
 	return true
 }

@@ -91,8 +91,11 @@ var avx512 = &Set{
 	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
 	dot1:    []dotFunc{dot512x1x1, dot512x2x1, dot512x3x1, dot512x4x1},
 
-	dotLines: dotLines512, weightedLines: weightedLines512,
+	turnPairs: turnPairs512, dotLines: dotLines512, weightedLines: weightedLines512,
 }
+
+//go:noescape
+func turnPairs512(n int, x, cos, sin, to *float32, half int)
 
 //go:noescape
 func dotLines512(columns, depth int, a *float32, lda int, b *float32, ldb int, to *float32, at [DotRows]int)

@@ -180,3 +180,34 @@ weight:
 	FOUR(STORED, DI, Z12, Z13, Z14, Z15)
 	VZEROUPPER
 	RET
+
+// func turnPairs512(n int, x, cos, sin, to *float32, half int)
+//
+// For n floats, a multiple of 16, and those half bytes behind them: products are rounded before they are added up.
+TEXT ·turnPairs512(SB), NOSPLIT, $0-48
+	MOVQ n+0(FP), CX
+	MOVQ x+8(FP), SI
+	MOVQ cos+16(FP), R8
+	MOVQ sin+24(FP), R9
+	MOVQ to+32(FP), DI
+	MOVQ half+40(FP), BX
+
+turn:
+	VMOVUPS (SI), Z0
+	VMOVUPS (SI)(BX*1), Z1
+	VMULPS (R8), Z0, Z2
+	VMULPS (R9), Z1, Z3
+	VSUBPS Z3, Z2, Z2
+	VMULPS (R8)(BX*1), Z1, Z4
+	VMULPS (R9)(BX*1), Z0, Z5
+	VADDPS Z5, Z4, Z4
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z4, (DI)(BX*1)
+	ADDQ $64, SI
+	ADDQ $64, R8
+	ADDQ $64, R9
+	ADDQ $64, DI
+	SUBQ $16, CX
+	JNZ  turn
+	VZEROUPPER
+	RET

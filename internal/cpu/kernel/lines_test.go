@@ -65,6 +65,31 @@ func TestWeightedLines(t *testing.T) {
 	}
 }
 
+// TestTurnPairs: pairs are turned as two products and a sum do, each rounded.
+func TestTurnPairs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(35, 36))
+	for _, s := range All() {
+		if s.turnPairs == nil {
+			continue
+		}
+		for _, half := range []int{s.Lanes, 3 * s.Lanes} {
+			x, cos, sin := random(rng, 2*half+5), random(rng, 2*half+5), random(rng, 2*half+5)
+			to, want := make([]float32, 2*half), make([]float32, 2*half)
+			for k := range half {
+				want[k] = float32(x[k]*cos[k]) - float32(x[half+k]*sin[k])
+				want[half+k] = float32(x[half+k]*cos[half+k]) + float32(x[k]*sin[half+k])
+			}
+			if !s.TurnPairs(x, cos, sin, to) {
+				t.Fatalf("%s: nothing turns %d pairs", s.Name, half)
+			}
+			sameFloats(t, s.Name, to, want)
+			if s.TurnPairs(x, cos, sin, to[:2*half-2]) {
+				t.Fatalf("%s: it turns %d pairs", s.Name, half-1)
+			}
+		}
+	}
+}
+
 func sameFloats(t *testing.T, name string, got, want []float32) {
 	t.Helper()
 	for i := range got {
