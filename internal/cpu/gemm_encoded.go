@@ -95,7 +95,8 @@ type turning struct {
 	stride, blocks, width int
 	dst                   []float32
 
-	turn simd.Turn
+	// turn is that of codes, scales that of the scales of Q6_K.
+	turn, scales simd.Turn
 	// words is where codes go as words, as those of some of the lines that are computed with, instead of numbers to dst.
 	words []byte
 	nth   int
@@ -240,13 +241,19 @@ func (x *turning) q5k() {
 
 func (x *turning) q6k() {
 	x.heads(1, x.src[206:], 0) // the last scales, then that of the block
-	scales := simd.Turn{
-		Steps: 1, Pieces: 1, Src: x.src[192:], Stride: x.stride, Scales: x.d[minima:], Dst: x.groups[:], Ldd: simd.TurnedLines,
+	if x.scales.Steps == 0 {
+		x.scales = simd.Turn{
+			Steps: 1, Pieces: 1, Stride: x.stride, Scales: x.d[minima:], Dst: x.groups[:], Ldd: simd.TurnedLines,
+		}
 	}
-	x.set.Turn(&scales)
+	x.scales.Src = x.src[192:]
+	x.set.Turn(&x.scales)
 	if x.words != nil {
-		x.turn = simd.Turn{Steps: 16, Pieces: 1, Src: x.src, Stride: x.stride, Scales: x.groups[:], Ahead: x.ahead}
-		if x.set.WordsQ6K(&x.turn, x.nth, x.words) {
+		if !x.kept {
+			x.turn = simd.Turn{Steps: 16, Pieces: 1, Stride: x.stride, Scales: x.groups[:]}
+		}
+		x.turn.Src, x.turn.Ahead = x.src, x.ahead
+		if x.kept = x.set.WordsQ6K(&x.turn, x.nth, x.words); x.kept {
 			return
 		}
 	}

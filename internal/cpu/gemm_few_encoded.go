@@ -101,7 +101,7 @@ func (r *fewCodesRoom) give() {
 	for i := range r.turning {
 		x := &r.turning[i]
 		x.set, x.src, x.words, x.turningRoom, x.turn, x.kept = nil, nil, nil, nil, simd.Turn{}, false
-		x.twice, x.lines = false, false
+		x.scales, x.twice, x.lines = simd.Turn{}, false, false
 	}
 	tasks.Give(r)
 }

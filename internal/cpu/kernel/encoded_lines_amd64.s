@@ -883,3 +883,58 @@ TEXT ·turnHeadsK512(SB), NOSPLIT, $0-32
 	VMOVUPS      Z12, 448(BX)
 	VZEROUPPER
 	RET
+
+// func turnHeads512(steps int, src *byte, stride int, step int, room *byte, dst *float32, apart int)
+// Requires: AVX, AVX512F
+TEXT ·turnHeads512(SB), NOSPLIT, $0-56
+	MOVQ  steps+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  step+24(FP), DX
+	MOVQ  dst+40(FP), BX
+	MOVQ  apart+48(FP), SI
+	MOVQ  stride+16(FP), DI
+	LEAQ  (DI)(DI*2), R8
+	MOVL  $0x00000010, R9
+	KMOVW R9, K1
+	MOVL  $0x00000100, R9
+	KMOVW R9, K2
+	MOVL  $0x00001000, R9
+	KMOVW R9, K3
+
+turnHeads512_step:
+	MOVQ         CX, R9
+	VMOVD        (R9), X0
+	VMOVD        (R9)(DI*1), X1
+	VMOVD        (R9)(DI*2), X2
+	VMOVD        (R9)(R8*1), X3
+	LEAQ         (R9)(DI*4), R9
+	VPBROADCASTD (R9), K1, Z0
+	VPBROADCASTD (R9)(DI*1), K1, Z1
+	VPBROADCASTD (R9)(DI*2), K1, Z2
+	VPBROADCASTD (R9)(R8*1), K1, Z3
+	LEAQ         (R9)(DI*4), R9
+	VPBROADCASTD (R9), K2, Z0
+	VPBROADCASTD (R9)(DI*1), K2, Z1
+	VPBROADCASTD (R9)(DI*2), K2, Z2
+	VPBROADCASTD (R9)(R8*1), K2, Z3
+	LEAQ         (R9)(DI*4), R9
+	VPBROADCASTD (R9), K3, Z0
+	VPBROADCASTD (R9)(DI*1), K3, Z1
+	VPBROADCASTD (R9)(DI*2), K3, Z2
+	VPBROADCASTD (R9)(R8*1), K3, Z3
+	VPUNPCKLDQ   Z1, Z0, Z0
+	VPUNPCKLDQ   Z3, Z2, Z2
+	VPUNPCKLQDQ  Z2, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPMOVDW      Z0, Y0
+	VCVTPH2PS    Y0, Z0
+	VMOVUPS      Z0, (BX)
+	VPMOVDW      Z1, Y1
+	VCVTPH2PS    Y1, Z1
+	VMOVUPS      Z1, (BX)(SI*1)
+	ADDQ         DX, CX
+	ADDQ         $0x40, BX
+	SUBQ         $0x01, AX
+	JG           turnHeads512_step
+	VZEROUPPER
+	RET

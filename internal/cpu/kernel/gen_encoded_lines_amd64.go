@@ -13,3 +13,8 @@ func turnWordsQ6K512(src *byte, stride int, dst *byte, ldd int, ahead uintptr)
 //
 //go:noescape
 func turnHeadsK512(src *byte, stride int, scales *float32, minima *float32)
+
+// turnHeads512 writes two halves of each of 16 lines as floats; see Heads.
+//
+//go:noescape
+func turnHeads512(steps int, src *byte, stride int, step int, room *byte, dst *float32, apart int)

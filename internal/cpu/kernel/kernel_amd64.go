@@ -73,7 +73,7 @@ var avx512 = &Set{
 	encoded: encodedSet{
 		bytes: turnBytes512, bytesMin: turnBytes512min, nibbles: turnNibbles512, nibblesMin: turnNibbles512min,
 		nibblesF16: turnNibbles512f16, nibblesBF16: turnNibbles512bf16,
-		heads: turnHeads, headsK: turnHeadsK512, wordsQ6K: turnWordsQ6K512,
+		heads: turnHeads512, headsK: turnHeadsK512, wordsQ6K: turnWordsQ6K512,
 		expandQ5K: expandQ5K, expandQ6K: expandQ6K, expandQ50: expandQ50,
 	},
 	word: wordSet{

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -11,6 +13,7 @@ func encodedLinesFamily() {
 	s := sets[0]
 	s.wordsQ6K()
 	s.headsK()
+	s.heads()
 }
 
 // turned loads 16 bytes of each of 16 lines and makes four vectors of them, which have four bytes of each line.
@@ -162,5 +165,60 @@ func (s set) headsK() {
 			VMOVUPS(n, Mem{Base: to, Disp: 4 * turnedLines * g})
 		}
 	}
+	s.end()
+}
+
+// heads writes turnHeads for vectors of 16 lanes.
+func (s set) heads() {
+	const name = "turnHeads512"
+	TEXT(name, NOSPLIT, "func(steps int, src *byte, stride, step int, room *byte, dst *float32, apart int)")
+	Doc(fmt.Sprintf("%s writes two halves of each of %d lines as floats; see Heads.", name, turnedLines))
+	Pragma("noescape")
+	steps := Load(Param("steps"), GP64())
+	src := Load(Param("src"), GP64())
+	step := Load(Param("step"), GP64())
+	dst := Load(Param("dst"), GP64())
+	apart := Load(Param("apart"), GP64())
+	stride := Load(Param("stride"), GP64())
+	three, from, word := GP64(), GP64(), s.from(0)
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, three)
+	lanes := []reg.OpmaskPhysical{1: reg.K1, 2: reg.K2, 3: reg.K3}
+	for lane := 1; lane < 4; lane++ { // the first word of each
+		one := GP32()
+		MOVL(U32(1<<(4*lane)), one)
+		KMOVW(one, lanes[lane])
+	}
+	Label(name + "_step")
+	MOVQ(src, from)
+	for lane := range 4 {
+		for j := range 4 {
+			if line := far(from, stride, three, j); lane == 0 {
+				VMOVD(line, low(word(j)))
+			} else {
+				VPBROADCASTD(line, lanes[lane], word(j))
+			}
+		}
+		if lane < 3 {
+			LEAQ(Mem{Base: from, Index: stride, Scale: 4}, from)
+		}
+	}
+	x, y := word(0), word(1)
+	VPUNPCKLDQ(word(1), word(0), x)
+	VPUNPCKLDQ(word(3), word(2), word(2))
+	VPUNPCKLQDQ(word(2), x, x)
+	VPSRLD(Imm(16), x, y)
+	for i, part := range []reg.VecPhysical{x, y} {
+		half, m := part.AsY(), Mem{Base: dst}
+		VPMOVDW(part, half)
+		VCVTPH2PS(half, part)
+		if i == 1 {
+			m.Index, m.Scale = apart, 1
+		}
+		VMOVUPS(part, m)
+	}
+	ADDQ(step, src)
+	ADDQ(Imm(4*turnedLines), dst)
+	SUBQ(Imm(1), steps)
+	JG(LabelRef(name + "_step"))
 	s.end()
 }
