@@ -3,11 +3,15 @@ package pager
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
@@ -240,5 +244,56 @@ func TestCachesWaitInPageableMemory(t *testing.T) {
 	}
 	if err := errors.Join(p.Close(), dev.Close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCachesWaitAsLongAsForecast: on the clock of an emulated device passes take what the plan expects, whether the bus or ops are what
+// is waited for, in parts, too.
+func TestCachesWaitAsLongAsForecast(t *testing.T) {
+	host := newCPU(t)
+	g := attention(t, 6)
+	for i := range g.Ops {
+		g.Ops[i].Attrs["window"] = 0
+	}
+	l, err := host.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := textPass(g, rand.New(rand.NewPCG(1, 1)), [2][]int{{0, 1, 2, 3}, {4, 5, 6, 7}}, new([2]int))
+	for i := range awayRows { // as long as texts may be, each in blocks of its own as far as there are any
+		binary.NativeEndian.PutUint64(x.in[g.Inputs[1]][8*i:], awayWidth*graph.BlockRows-1)
+		for b := range awayWidth {
+			binary.NativeEndian.PutUint64(x.in[g.Inputs[2]][8*(i*awayWidth+b):], uint64(min(i, 2)*awayWidth+b))
+		}
+	}
+	for _, room := range []int{awayWidth, awayBlocks} {
+		for _, op := range []float64{1e-5, 3e-4, 1e-3, 3e-3} {
+			rates := cost.Rates{FLOPs: 1e15, MemoryBytes: 1e15, OpSeconds: op, CopyBytes: 1e8, CopySeconds: 1e-6}
+			o := search.Options{Mode: plan.Resident, Target: plan.Target{Name: "emu", AlignBytes: 256}, CachesAway: true, SlotBlocks: room, Rates: rates}
+			made := mustPlan(t, l, o)
+			dev := emulated.New(emulated.Options{
+				CopyBytes: rates.CopyBytes, CopyLatency: time.Microsecond, Threads: 1,
+				Cost: func(s *graph.Step, op *graph.Op, in, out []graph.Spec) time.Duration {
+					seconds := rates.StepSeconds(graph.Standard(), s, op, in, out)
+					return time.Duration(seconds * float64(in[0].Shape[0]) / awayRows * float64(time.Second))
+				},
+			})
+			p := newPager(t, dev, Options{})
+			var took time.Duration
+			for range 3 {
+				begin := dev.Elapsed()
+				if err := p.Pass(t.Context(), made, x); err != nil {
+					t.Fatal(err)
+				}
+				took = dev.Elapsed() - begin
+			}
+			f := made.Forecast
+			if off := took.Seconds()/f.Seconds - 1; math.Abs(off) > 0.1 || f.CacheSeconds <= 0 || f.Seconds < f.CacheSeconds {
+				t.Errorf("room for %d blocks, ops of %v s: %v, and %v s are expected, %v of them for caches", room, op, took, f.Seconds, f.CacheSeconds)
+			}
+			if bus := f.Bound == "transfer"; bus != (op < 1e-4) {
+				t.Errorf("room for %d blocks, ops of %v s: bound by %s", room, op, f.Bound)
+			}
+		}
 	}
 }
