@@ -145,11 +145,7 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 		each = int64(g.out[0]) * int64(g.out[1]) * int64(g.out[2])
 	}
 	c := l.call("om_conv_tensor_" + name + p.suffix).write(out)
-	if p.parts > 1 {
-		c.scratch(parts)
-	} else {
-		c.i64(0)
-	}
+	c.scratch(parts)
 	c.read(first).read(firstW).read(bias).i64(biasStep).geometry(g).ending(l).i64(p.part).i32(int32(flag(last)))
 	c.i32(int32(flag(each%4 == 0 && out.address%16 == 0)))
 	if err := c.grid(dims{p.blocks, 1, 1}, dims{p.threads, 1, 1}, 0); err != nil || p.parts < 2 {

@@ -38,6 +38,14 @@ struct to_tf32 {
 	enum { ROUNDS = 0, SINCE = 2 };
 };
 
+// choice is one of two types.
+template <bool FIRST, class A, class B> struct choice {
+	typedef A T;
+};
+template <class A, class B> struct choice<false, A, B> {
+	typedef B T;
+};
+
 // value is a factor's element as the multipliers take it.
 OM_DEVICE float value(of_f16, om_f16 x) { return om_float(x); }
 OM_DEVICE float value(of_bf16, om_bf16 x) { return om_float(x); }
@@ -119,6 +127,11 @@ OM_DEVICE om_u32 load_word(om_u32 from) {
 // store_words writes 16 bytes.
 OM_DEVICE void store_words(om_u32 to, const om_u32 *x) {
 	asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+}
+
+// store_two writes 8 bytes.
+OM_DEVICE void store_two(om_u32 to, om_u32 low, om_u32 high) {
+	asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
 }
 
 #if TENSOR > 1
