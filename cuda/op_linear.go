@@ -239,10 +239,13 @@ func (l *launch) blockProduct(p product, f productFamily) error {
 	return c.i64(p.n).i64(out.size()).i32(int32(d.parts)).over(out.size())
 }
 
-// nearby reports whether all of a factor is within 32 GiB, so that kernels can count its sixteens of bytes in an int.
+// farBytes is how far apart the parts of a factor are whose sixteens of bytes kernels cannot count in an int.
+const farBytes = 1 << 35
+
+// nearby reports whether kernels can count the sixteens of bytes of a factor in an int.
 func nearby(o operand) bool {
 	first, end, err := o.layout.Span()
-	return err == nil && end-first < 1<<33
+	return err == nil && end-first < farBytes/int64(o.dtype.Size())
 }
 
 // How the lines of a factor lie for kernels/product.h: an enum of it.

@@ -14,20 +14,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestRoundedBlocksPTX runs products in the blocks that round floats on their way to shared memory, from the PTX for tensor cores.
-func TestRoundedBlocksPTX(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long under the race detector")
-	}
-	dev, lib := open(t, "order=lazy:6 memory=64M cc=80")
-	in := lib.Interpret(t)
-	compareRoundedBlocks(t, dev)
-	if ran, _ := in.Ran("om_tensor_narrow_256"); ran == 0 {
-		t.Error("om_tensor_narrow_256 did not run")
-	}
-}
-
-// TestRoundedBlocks runs them as the host computes them, which GPUs without tensor cores for them do alike.
+// TestRoundedBlocks runs products in the blocks that round floats on their way to shared memory, as the host computes them;
+// TestCommittedPTX does from the PTX.
 func TestRoundedBlocks(t *testing.T) {
 	dev, _ := open(t, "order=lazy:6 memory=64M")
 	compareRoundedBlocks(t, dev)
@@ -76,6 +64,32 @@ func compareRoundedBlocks(t *testing.T, dev device.Device) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// sameInRoundedBlocks compares a convolution's bits by the largest blocks that round in registers with those by blocks that round on the
+// way to shared memory.
+func sameInRoundedBlocks(t *testing.T, dev device.Device, build func() *graph.Graph) {
+	t.Helper()
+	defer cuda.OnlyConvBlocks(0)()
+	var first []byte
+	for _, speed := range []float64{0, math.Inf(1)} {
+		undo := cuda.RoundedSpeed(speed)
+		l, err := cuda.Lower(build())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := interpret(t.Context(), dev, l, nil)
+		undo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = got["y"].Data
+		}
+		if !bytes.Equal(got["y"].Data, first) {
+			t.Error("blocks that round on the way to shared memory have other bits")
 		}
 	}
 }

@@ -72,6 +72,14 @@ OM_DEVICE om_u32 kept(om_u32 x) {
 	return y;
 }
 
+// hold reads 16 bytes, or has zeros where they are not there.
+OM_DEVICE void hold(om_u32 *held, const void *from, bool there) {
+	uint4 x = make_uint4(0, 0, 0, 0);
+	if (there)
+		x = *(const uint4 *)from;
+	held[0] = x.x, held[1] = x.y, held[2] = x.z, held[3] = x.w;
+}
+
 #if AHEAD
 
 // begin_copy_bytes begins to copy 16 bytes to shared memory; those after a number of bytes are zero. begin_copy_16 has all.
@@ -83,8 +91,13 @@ OM_DEVICE void begin_copy_16(om_u32 to, const void *from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
 
-// bring begins to copy 16 bytes to shared memory, or zeros where they are not there.
-OM_DEVICE void bring(om_u32 to, om_u32 *, const void *from, bool there) { begin_copy_bytes(to, from, there ? 16 : 0); }
+// bring begins to copy 16 bytes to shared memory, or zeros where they are not there; HOLDS says that they are only held.
+template <bool HOLDS> OM_DEVICE void bring(om_u32 to, om_u32 *held, const void *from, bool there) {
+	if (HOLDS)
+		hold(held, from, there);
+	else
+		begin_copy_bytes(to, from, there ? 16 : 0);
+}
 
 // await_lot waits until all but the last of the parts that are on their way are there; end_lot ends one.
 OM_DEVICE void await_lot() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
@@ -92,12 +105,7 @@ OM_DEVICE void end_lot() { end_part(); }
 
 #else
 
-OM_DEVICE void bring(om_u32, om_u32 *held, const void *from, bool there) {
-	uint4 x = make_uint4(0, 0, 0, 0);
-	if (there)
-		x = *(const uint4 *)from;
-	held[0] = x.x, held[1] = x.y, held[2] = x.z, held[3] = x.w;
-}
+template <bool> OM_DEVICE void bring(om_u32, om_u32 *held, const void *from, bool there) { hold(held, from, there); }
 OM_DEVICE void await_lot() {}
 OM_DEVICE void end_lot() {}
 

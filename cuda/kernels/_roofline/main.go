@@ -75,6 +75,7 @@ var families = []family{
 	{"conv_tensor_f16", "om_conv_tensor_f16_128", 2, 2, 256, 4},
 	{"conv_tensor_bf16", "om_conv_tensor_bf16_128", 2, 2, 256, 4},
 	{"conv_tensor_narrow", "om_conv_tensor_narrow_128", 4, 4, 256, 4},
+	{"conv_tensor_narrow", "om_conv_tensor_narrow_256", 2, 4, 384, 8},
 	{"conv_tensor_tf32", "om_conv_tensor_tf32_128", 4, 4, 256, 4},
 }
 
