@@ -33,6 +33,10 @@ var tensorBlocks = []blocking{
 	{"_32", 32, 128, 128, 0.5},
 }
 
+// roundedBlocks take the place of the largest of tensorBlocks and of convBlocks where that is faster, and sum up in the same order: those
+// of floats that are rounded on their way to shared memory.
+var roundedBlocks = blocking{"_256", 128, 256, 256, 1.5}
+
 // onlySixteens is the suffix of tensorBlocks that only take factors that lie in sixteens of bytes; anyhowBlocks and, where weights are
 // widened, anyhowWeightBlocks take the others.
 const onlySixteens = "_128"

@@ -63,7 +63,7 @@ func (c *convCase) groups() int { return max(c.attrs.Int("groups"), 1) }
 var convCases = map[string]convCase{
 	"1x1":           {x: []int{2, 16, 5, 7}, w: []int{40, 16, 1, 1}, blocks: 1},
 	"3x3":           {x: []int{2, 24, 7, 6}, w: []int{72, 24, 3, 3}, attrs: graph.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
-	"wide blocks":   {x: []int{1, 8, 12, 12}, w: []int{140, 8, 2, 2}, blocks: 0},
+	"wide blocks":   {x: []int{1, 8, 12, 12}, w: []int{270, 8, 2, 2}, blocks: 0},
 	"narrow blocks": {x: []int{1, 8, 13, 12}, w: []int{36, 8, 2, 2}, blocks: 2, ends: true},
 	"stride": {x: []int{3, 16, 9, 8}, w: []int{20, 16, 3, 3},
 		attrs: graph.Attrs{"stride": []int{2, 3}, "padding": []int{1, 2}}, blocks: 1},
@@ -235,6 +235,9 @@ func compareConvs(t *testing.T, dev device.Device) {
 				}
 				if err := devicetest.Compare(got["y"], want["y"], how.bound); err != nil {
 					t.Error(err)
+				}
+				if how.name == "narrow" && rounds {
+					sameInRoundedBlocks(t, dev, func() *graph.Graph { return build(precision, false, nil) })
 				}
 			}
 			t.Run(how.name+", "+name, func(t *testing.T) { run(t, false) })

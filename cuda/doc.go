@@ -71,7 +71,8 @@
 //
 // From 8.0 on, products of half floats, and of float32 under precision bfloat16 or TF32, use tensor cores (product.h,
 // tensor.h): 128 × 128, 64 × 64 or 32 × 128 results, 64 bytes of each row a step, three stages in shared memory,
-// swizzled so that ldmatrix has no bank conflicts. Floats are rounded to nearest in registers; sums are float32. With u
+// swizzled so that ldmatrix has no bank conflicts. Floats are rounded to nearest in registers, before they are multiplied; in blocks
+// of 128 × 256 results before they are stored in shared memory, where they are bfloat16 then. Sums are float32. With u
 // = 2⁻¹¹ for TF32 and 2⁻⁸ for bfloat16, rounding adds at most (2u + u²)·Σ|a·b| to the error of a float32 sum. The
 // layout of the factors changes how they are copied, never a bit. GPUs before, which have no asynchronous copies, compute products
 // and convolutions of float16 so, too: the next part waits in registers, and two are in shared memory. On 7.5 sixteen terms are two

@@ -91,6 +91,13 @@ func OnlyTensorBlocks(i int) (undo func()) {
 	return func() { tensorBlocks = all }
 }
 
+// RoundedSpeed says how fast the blocks are that round floats on the way to shared memory: 0 is never to choose them.
+func RoundedSpeed(speed float64) (undo func()) {
+	before := roundedBlocks
+	roundedBlocks.speed = speed
+	return func() { roundedBlocks = before }
+}
+
 // OnlyFloatBlocks leaves one of the sizes of blocks that exact products of float32 have, until it is undone.
 func OnlyFloatBlocks(i int) (undo func()) {
 	all := floatBlocks

@@ -126,8 +126,11 @@ func (c *call) operand(o operand) *call {
 	return c.i64(int64(o.address) + int64(o.layout.Offset)*int64(o.dtype.Size()))
 }
 
-// scratch passes the address of a part of the scratch memory.
+// scratch passes the address of a part of the scratch memory, or none where that has no bytes.
 func (c *call) scratch(s span) *call {
+	if s.bytes == 0 {
+		return c.i64(0)
+	}
 	c.p.Spans = append(c.p.Spans, s.address, uint64(s.bytes))
 	return c.i64(int64(s.address))
 }

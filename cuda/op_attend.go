@@ -102,11 +102,7 @@ func launchAttend(l *launch) error {
 	}
 	units := int64(q.shape()[0]) * int64(q.shape()[1])
 	c := l.call("om_attend").write(l.out[0])
-	if found.bytes > 0 {
-		c.scratch(found)
-	} else {
-		c.i64(0)
-	}
+	c.scratch(found)
 	c.read(q).read(l.in[3]).read(l.in[4]).read(at).read(table).read(sinks).read(bias)
 	c.i32(dtypeCodes[q.dtype]).i32(dtypeCodes[l.in[3].dtype])
 	c.ints(20, q.shape()[0], q.shape()[1], keys[1], q.shape()[2], values, table.shape()[1], keys[0]/graph.BlockRows,

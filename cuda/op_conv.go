@@ -228,11 +228,7 @@ func (l *launch) floatConv(g *geometry, biasStep int64) error {
 	pixels := n / int64(g.batch)
 	d := divide(floatBlocks, count, m, n, k)
 	c := l.call("om_conv_f32" + d.suffix).write(out)
-	if d.parts > 1 {
-		c.scratch(l.work.slice(0, d.partsBytes(out.size())))
-	} else {
-		c.i64(0)
-	}
+	c.scratch(l.work.slice(0, d.partsBytes(out.size())))
 	c.read(x).read(w).read(bias).i64(biasStep).geometry(g).ending(l).i64(d.part)
 	c.i32(int32(flag(pixels%4 == 0 && out.address%16 == 0)))
 	taps := int64(g.kernel[0] * g.kernel[1] * g.kernel[2])

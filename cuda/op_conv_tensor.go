@@ -86,6 +86,7 @@ func paddedChannels(w graph.Spec) int64 {
 // their channels behind each other, and the sums of parts.
 type tensorPlan struct {
 	division
+	larger                         division // by roundedBlocks
 	padded                         int64
 	xBytes, weightBytes, partBytes int64
 }
@@ -95,6 +96,7 @@ func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 	p := tensorPlan{padded: paddedChannels(in[1])}
 	k = k / int64(in[1].Shape[1]) * p.padded
 	p.division = divide(convBlocks, count, n, m, k)
+	p.larger = p.with(roundedBlocks, count, n, m)
 	x := int64(in[0].Shape[0])
 	for _, s := range in[0].Shape[2:] {
 		x *= int64(s)
@@ -144,12 +146,11 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	if !last {
 		each = int64(g.out[0]) * int64(g.out[1]) * int64(g.out[2])
 	}
-	c := l.call("om_conv_tensor_" + name + p.suffix).write(out)
-	if p.parts > 1 {
-		c.scratch(parts)
-	} else {
-		c.i64(0)
+	if name == "narrow" && p.suffix == onlySixteens && p.larger.cost() < p.cost() && nearby(x) && p.xBytes < farBytes {
+		p.division = p.larger
 	}
+	c := l.call("om_conv_tensor_" + name + p.suffix).write(out)
+	c.scratch(parts)
 	c.read(first).read(firstW).read(bias).i64(biasStep).geometry(g).ending(l).i64(p.part).i32(int32(flag(last)))
 	c.i32(int32(flag(each%4 == 0 && out.address%16 == 0)))
 	if err := c.grid(dims{p.blocks, 1, 1}, dims{p.threads, 1, 1}, 0); err != nil || p.parts < 2 {

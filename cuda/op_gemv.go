@@ -138,13 +138,8 @@ func (l *launch) widening(m int64) error {
 		d = d.with(anyhowWeightBlocks, 1, m, n)
 	}
 	c := l.call("om_weights_" + name + d.suffix).write(out)
-	var parts span
-	if d.parts > 1 {
-		parts = l.work.slice(0, d.partsBytes(out.size()))
-		c.scratch(parts)
-	} else {
-		c.i64(0)
-	}
+	parts := l.work.slice(0, d.partsBytes(out.size()))
+	c.scratch(parts)
 	c.read(x).layout(rows).i64(int64(lastStep(x))).read(w).i32(dtypeCodes[w.dtype]).
 		i64(int64(w.layout.Strides[0])).i64(int64(lastStep(w)))
 	ends(c).i64(m).i64(n).i64(k).i64(d.part).i32(left).i32(right)
@@ -252,11 +247,7 @@ func launchGemv(l *launch, m int64) error {
 		sizes[3], grid[2] = int(part), parts
 	}
 	end := func(c *call, found span) *call {
-		if found.bytes > 0 {
-			c.scratch(found)
-		} else {
-			c.i64(0)
-		}
+		c.scratch(found)
 		c.read(scales).i32(dtypeCodes[scales.dtype]).read(bias).i32(dtypeCodes[bias.dtype]).read(added)
 		return c.ints(len(sizes), sizes...).activation(l.attrs, tensor.Float32)
 	}

@@ -192,11 +192,7 @@ func (l *launch) hopperProduct(p product) (done bool, err error) {
 	}
 	out := l.out[0]
 	c := l.call(name + d.suffix).write(out)
-	if d.parts > 1 {
-		c.scratch(l.work.slice(0, d.partsBytes(out.size())))
-	} else {
-		c.i64(0)
-	}
+	c.scratch(l.work.slice(0, d.partsBytes(out.size())))
 	c.read(p.left).i64(leftPitch / int64(size)).read(p.right).i64(rightPitch / int64(size))
 	c.productEnding(l, p).i64(p.m).i64(p.n).i64(p.k).i64(d.part).i32(int32(flag(p.n%4 == 0 && out.address%16 == 0)))
 	c.tensorMap(p.left, p.k, p.m, leftPitch, d.rows).tensorMap(p.right, p.k, p.n, rightPitch, d.columns)

@@ -338,11 +338,7 @@ func (l *launch) merge(out, source operand, counts span, op int32) error {
 	c := l.call("om_merge_" + suffix).write(out).i32(code).layout(to).i64(toStep).i64(along(out.shape(), d))
 	c.read(index).i32(dtypeCodes[index.dtype]).layout(lines).i64(indexStep).i64(length)
 	c.read(source).layout(from).i64(fromStep)
-	if counts.bytes > 0 {
-		c.scratch(counts)
-	} else {
-		c.i64(0)
-	}
+	c.scratch(counts)
 	return c.i32(op).i64(n).status().over(n)
 }
 

@@ -171,21 +171,21 @@ type productFamily struct {
 	blocks    []blocking
 	// lie says how the lines of a factor lie, the right one or the left.
 	lie func(o operand, step int, lines tensor.Layout, right bool) int32
-	// sixteens says that the largest blocks only take factors that lie in sixteens of bytes.
-	sixteens bool
+	// sixteens says that the largest blocks only take factors that lie in sixteens of bytes, rounded that there are roundedBlocks.
+	sixteens, rounded bool
 }
 
 // productFamilyOf returns the kernels for products of a dtype in a precision.
 func productFamilyOf(d tensor.DType, precision string) productFamily {
 	switch {
 	case d == tensor.Float32 && precision == "bf16":
-		return productFamily{"om_tensor_narrow", "om_product_sum_f32", tensorBlocks, lieInBytes, true}
+		return productFamily{"om_tensor_narrow", "om_product_sum_f32", tensorBlocks, lieInBytes, true, true}
 	case d == tensor.Float32 && precision == "tf32":
-		return productFamily{"om_tensor_tf32", "om_product_sum_f32", tensorBlocks, lieInBytes, true}
+		return productFamily{"om_tensor_tf32", "om_product_sum_f32", tensorBlocks, lieInBytes, true, false}
 	case d == tensor.Float32:
-		return productFamily{"om_product_f32", "om_product_sum_f32", floatBlocks, lie, false}
+		return productFamily{"om_product_f32", "om_product_sum_f32", floatBlocks, lie, false, false}
 	case isHalf(d):
-		return productFamily{"om_tensor_" + suffix(d), "om_tensor_sum_" + suffix(d), tensorBlocks, lieInBytes, true}
+		return productFamily{"om_tensor_" + suffix(d), "om_tensor_sum_" + suffix(d), tensorBlocks, lieInBytes, true, false}
 	}
 	return productFamily{}
 }
@@ -218,15 +218,15 @@ func (l *launch) blockProduct(p product, f productFamily) error {
 	count := out.size() / (p.m * p.n)
 	d := divideColumns(f.blocks, count, p.m, p.n, p.k, l.attrs)
 	left, right := f.lie(p.left, p.leftStep, p.rows, false), f.lie(p.right, p.rightStep, p.columns(), true)
-	if f.sixteens && d.suffix == onlySixteens && (left == anyhow || right == anyhow) {
+	switch larger := d.with(roundedBlocks, count, p.m, p.n); {
+	case !f.sixteens || d.suffix != onlySixteens:
+	case left == anyhow || right == anyhow:
 		d = d.with(anyhowBlocks, count, p.m, p.n)
+	case f.rounded && larger.cost() < d.cost() && nearby(p.left) && nearby(p.right):
+		d = larger
 	}
 	c := l.call(f.name + d.suffix).write(out)
-	if d.parts > 1 {
-		c.scratch(l.work.slice(0, d.partsBytes(out.size())))
-	} else {
-		c.i64(0)
-	}
+	c.scratch(l.work.slice(0, d.partsBytes(out.size())))
 	c.read(p.left).layout(p.rows).i64(int64(p.leftStep))
 	c.read(p.right).layout(p.batches).i64(int64(p.line)).i64(int64(p.rightStep))
 	c.productEnding(l, p).i64(p.m).i64(p.n).i64(p.k).i64(count).i64(d.part)
@@ -237,6 +237,15 @@ func (l *launch) blockProduct(p product, f productFamily) error {
 	}
 	c = l.call(f.sum).write(out).scratch(l.work.slice(0, d.partsBytes(out.size()))).productEnding(l, p)
 	return c.i64(p.n).i64(out.size()).i32(int32(d.parts)).over(out.size())
+}
+
+// farBytes is how far apart the parts of a factor are whose sixteens of bytes kernels cannot count in an int.
+const farBytes = 1 << 35
+
+// nearby reports whether kernels can count the sixteens of bytes of a factor in an int.
+func nearby(o operand) bool {
+	first, end, err := o.layout.Span()
+	return err == nil && end-first < farBytes/int64(o.dtype.Size())
 }
 
 // How the lines of a factor lie for kernels/product.h: an enum of it.

@@ -45,6 +45,7 @@ func TestCommittedPTX(t *testing.T) {
 	t.Run("recorded", func(t *testing.T) { comply(t, dev, func(*graph.Graph) bool { return true }) })
 	t.Run("fused", func(t *testing.T) { compareFused(t, dev) })
 	t.Run("narrow", func(t *testing.T) { compareNarrow(t, dev, "bf16", "tf32") })
+	t.Run("rounded blocks", func(t *testing.T) { compareRoundedBlocks(t, dev) })
 	t.Run("tensor cores", func(t *testing.T) { compareTensorCores(t, dev) })
 	t.Run("weights", func(t *testing.T) { compareWeights(t, dev, true) })
 	t.Run("weights, exact", func(t *testing.T) { compareExactWeights(t, dev) })

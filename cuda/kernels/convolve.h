@@ -82,8 +82,11 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 	};
 #if TENSOR
 	if constexpr (TENSOR >= M::SINCE) {
-		const int HIGH = ROWS / TALL, PITCHED = COLS + 4, LEFTS = ROWS * 4 / THREADS, RIGHTS = COLS * 4 / THREADS;
-		__shared__ __align__(128) char space[PARTS * (ROWS + COLS) * LINE];
+		// Larger blocks round floats on the way to shared memory, where LOTS parts of the terms are then, of TERMS, CHUNKS times 16 bytes.
+		const bool ROUNDED = M::ROUNDS && ROWS * COLS > 128 * 128;
+		const int LOTS = ROUNDED ? 2 : PARTS, CHUNKS = ROUNDED ? 8 : 4, TERMS = CHUNKS * EACH;
+		const int HIGH = ROWS / TALL, PITCHED = COLS + 4, LEFTS = ROWS * CHUNKS / THREADS, RIGHTS = COLS * CHUNKS / THREADS;
+		__shared__ __align__(128) char space[LOTS * (ROWS + COLS) * LINE];
 		static_assert(HIGH * PITCHED * 4 <= sizeof space, "results do not fit");
 		int warp = t / 32, down = warp / WARPS * (TALL * 16), across = warp % WARPS * (WIDE * 8);
 		float sums[TALL][WIDE][4];
@@ -95,25 +98,30 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 				for (int e = 0; e < 4; e++)
 					sums[i][j][e] = 0;
 
-		// The thread copies chunk t % 4 of each part of some lines.
-		const T *begins[LEFTS];
+		// The thread copies chunk t % CHUNKS of each part of some lines.
+		typename choice<ROUNDED, int, const T *>::T begins[LEFTS]; // or how many times 16 bytes after x
 		int at[LEFTS][3];
 #pragma unroll
 		for (int i = 0; i < LEFTS; i++) {
-			om_i64 r = s.top + t / 4 + i * (THREADS / 4), image = r / pixels;
+			om_i64 r = s.top + t / CHUNKS + i * (THREADS / CHUNKS), image = r / pixels;
 			int p = (int)(r - image * pixels), wide = (int)g.out[2], high = (int)g.out[1];
 			at[i][2] = p % wide * (int)g.stride[2] - (int)g.padding[2];
 			at[i][1] = p / wide % high * (int)g.stride[1] - (int)g.padding[1];
 			at[i][0] = p / wide / high * (int)g.stride[0] - (int)g.padding[0];
-			begins[i] = x + image * g.x[0] + s.z * g.inputs + at[i][0] * g.x[2] + at[i][1] * g.x[3] + at[i][2] * g.x[4];
+			om_i64 start = image * g.x[0] + s.z * g.inputs + at[i][0] * g.x[2] + at[i][1] * g.x[3] + at[i][2] * g.x[4];
+			if constexpr (ROUNDED)
+				begins[i] = (int)(start / EACH);
+			else
+				begins[i] = x + start;
 			if (r >= n)
 				at[i][0] = NOWHERE;
 		}
-		const T *weights = w + (s.z * g.outputs + s.first + t / 4) * g.w[0];
-		int there = (int)(g.outputs - s.first < COLS ? g.outputs - s.first : COLS) - t / 4;
-		om_u32 a = shared_at(space), b = a + PARTS * ROWS * LINE, slot = kept(swizzled(t / 4, t % 4));
+		const T *weights = w + (s.z * g.outputs + s.first + t / CHUNKS) * g.w[0];
+		int there = (int)(g.outputs - s.first < COLS ? g.outputs - s.first : COLS) - t / CHUNKS;
+		om_u32 a = shared_at(space), b = a + LOTS * ROWS * LINE;
+		om_u32 slot = kept(ROUNDED ? swizzled(t / 8, t % 8 / 2) + t % 2 * 8 : swizzled(t / 4, t % 4));
 		om_u32 left = kept(a + left_at(down)), right = kept(b + right_at(across));
-		om_i64 next = from / EACH + t % 4, end = to / EACH;
+		typename choice<ROUNDED, int, om_i64>::T next = from / EACH + t % CHUNKS, end = to / EACH;
 		term p;
 		p.begin(g, next, EACH);
 		om_u32 held[LEFTS + RIGHTS][4]; // what waits for the next copy, where that is not asynchronous
@@ -124,16 +132,21 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 			for (int i = 0; i < LEFTS; i++) {
 				bool inside = next < end && (unsigned)(at[i][0] + z) < (unsigned)g.in[0] && (unsigned)(at[i][1] + y) < (unsigned)g.in[1] &&
 							  (unsigned)(at[i][2] + c) < (unsigned)g.in[2];
-				bring(lines + i * THREADS * 16, held[i], inside ? begins[i] + further : x, inside);
+				const T *start;
+				if constexpr (ROUNDED)
+					start = x + further + (om_i64)begins[i] * EACH;
+				else
+					start = begins[i] + further;
+				bring<ROUNDED>(lines + i * THREADS * 16, held[i], inside ? start : x, inside);
 			}
 			further = p.z * g.w[2] + p.y * g.w[3] + p.x * g.w[4] + p.chunk * EACH;
 #pragma unroll
 			for (int i = 0; i < RIGHTS; i++) {
-				bool inside = next < end && i * (THREADS / 4) < there;
-				bring(others + i * THREADS * 16, held[LEFTS + i], inside ? weights + i * (THREADS / 4) * g.w[0] + further : w, inside);
+				bool inside = next < end && i * (THREADS / CHUNKS) < there;
+				bring<ROUNDED>(others + i * THREADS * 16, held[LEFTS + i], inside ? weights + i * (THREADS / CHUNKS) * g.w[0] + further : w, inside);
 			}
-			next += 4;
-			p.further(4);
+			next += CHUNKS;
+			p.further(CHUNKS);
 		};
 		auto copy = [&](int stage) {
 			om_u32 lines = a + stage * ROWS * LINE + slot, others = b + stage * COLS * LINE + slot;
@@ -144,28 +157,62 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 #endif
 			bring_part(lines, others);
 		};
-#if !AHEAD
-		bring_part(0, 0);
+		if constexpr (ROUNDED) {
+#if TENSOR > 1
+			// What a thread reads waits in registers for its turn to be stored.
+#pragma unroll
+			for (int i = 0; i < LEFTS + RIGHTS; i++)
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					held[i][e] = 0;
+			int lots = (int)((to - from + TERMS - 1) / TERMS), stage = 1;
+#pragma unroll 1
+			for (int lot = -2; lot < lots; lot++) {
+				if (lot >= 0)
+					__syncthreads();
+				if (lot + 1 < lots) {
+					om_u32 lines = a + stage * ROWS * LINE + slot, others = b + stage * COLS * LINE + slot;
+#pragma unroll
+					for (int i = 0; i < LEFTS + RIGHTS; i++)
+						store_two(i < LEFTS ? lines + i * THREADS * 8 : others + (i - LEFTS) * THREADS * 8, pair(held[i][0], held[i][1]),
+								  pair(held[i][2], held[i][3]));
+					bring_part(0, 0);
+				}
+				stage ^= 1;
+				if (lot >= 0) {
+					om_u32 y = right + stage * COLS * LINE;
+					multiply_parts<of_bf16, TALL, WIDE>(sums, left + stage * ROWS * LINE,
+														[&](om_u32 *four, int slice, int j) { load_along(four, y, slice, j); });
+				}
+			}
+			// The block's place is found again: there are no registers to keep it in.
+			om_i64 high = n;
+			asm volatile("mov.b64 %0, %0;" : "+l"(high));
+			s = spot_of(high, g.outputs, g.groups, ROWS, COLS);
+			parts_at = parts + s.part * n * channels;
 #endif
-		const int TERMS = LINE / sizeof(T);
+		} else {
+#if !AHEAD
+			bring_part(0, 0);
+#endif
 #pragma unroll 1
-		for (int q = 0; q < PARTS - 1; q++) {
-			if (from + q * TERMS < to)
-				copy(q);
-			end_lot();
-		}
-		int stage = 0;
+			for (int q = 0; q < PARTS - 1; q++) {
+				if (from + q * TERMS < to)
+					copy(q);
+				end_lot();
+			}
+			int stage = 0;
 #pragma unroll 1
-		for (int lots = (int)((to - from + TERMS - 1) / TERMS); lots > 0; lots--) {
-			await_lot();
-			__syncthreads();
-			if (lots >= PARTS)
-				copy((stage + PARTS - 1) % PARTS);
-			end_lot();
-			om_u32 y = right + stage * COLS * LINE;
-			multiply_parts<M, TALL, WIDE>(sums, left + stage * ROWS * LINE,
-										  [&](om_u32 *four, int slice, int j) { load_along(four, y, slice, j); });
-			stage = (stage + 1) % PARTS;
+			for (int lots = (int)((to - from + TERMS - 1) / TERMS); lots > 0; lots--) {
+				await_lot();
+				__syncthreads();
+				if (lots >= PARTS)
+					copy((stage + PARTS - 1) % PARTS);
+				end_lot();
+				om_u32 y = right + stage * COLS * LINE;
+				multiply_parts<M, TALL, WIDE>(sums, left + stage * ROWS * LINE,
+											  [&](om_u32 *four, int slice, int j) { load_along(four, y, slice, j); });
+				stage = (stage + 1) % PARTS;
 		}
 		// Results go through shared memory, a piece of each warp's rows at a time.
 		float *results = (float *)space;

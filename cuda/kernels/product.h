@@ -3,7 +3,8 @@
 // the sums goes to parts, and om_tensor_sum, or om_product_sum of floats, ends. Terms come asynchronously, two lots ahead of
 // those that are computed with. GPUs before compute capability 8.0 compute floats that are rounded without tensor cores, each
 // thread over the terms of its own results; so does the host. Included after pieces.h and tensor.h, by a source for each kind
-// of factors, so that a driver compiles what is asked for.
+// of factors, so that a driver compiles what is asked for. Blocks of more than 128 × 128 results, of floats that are rounded to bfloat16,
+// round them on the way to shared memory.
 #pragma once
 
 // How the lines of a factor lie: with their terms behind each other, sixteen bytes at multiples of sixteen; with the same
@@ -39,7 +40,7 @@ template <class T> OM_DEVICE void copy_anyhow(om_u32 to, const T *from, om_i64 s
 // The lines of a factor in memory, LINES of a block, which THREADS threads copy by 16 bytes. HOW is how they lie, or −1 where
 // that is known only when the kernel runs.
 template <class T, int LINES, int THREADS, int HOW> struct factor_lines {
-	static const int COUNT = LINES * 4 / THREADS, EACH = 16 / (int)sizeof(T), PER = LINES / EACH, TERMS = LINE / (int)sizeof(T);
+	static const int HOLDS = 0, COUNT = LINES * 4 / THREADS, EACH = 16 / (int)sizeof(T), PER = LINES / EACH, TERMS = LINE / (int)sizeof(T);
 	// Where the thread's next 16 bytes are, and how many of them there are at most.
 	const T *at[COUNT];
 	int there;
@@ -144,8 +145,111 @@ template <class T, int LINES, int THREADS, int HOW> struct factor_lines {
 	}
 };
 
-// A tensor_tile is a block whose warps have TALL × WIDE pieces of 16 × 8 results each, which lie as pieces.h has it.
-template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
+#if TENSOR > 1
+
+// same is kept of something that several ask for.
+OM_DEVICE om_u32 same(om_u32 x) {
+	om_u32 y;
+	asm("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+	return y;
+}
+
+// The lines of a factor of floats in memory, which are rounded to bfloat16 on their way to shared memory: what a thread reads waits in
+// registers, 16 bytes of each of COUNT lines or terms, until it is asked for the next terms. EVEN says that all lines are as far from
+// each other.
+template <int LINES, int THREADS, int HOW, bool EVEN> struct rounded_lines {
+	static const int HOLDS = 1, COUNT = LINES * 8 / THREADS, PER = LINES / 4, TERMS = LINE / 2;
+	// A thread's lines, or terms, are NEXT from each other.
+	static const int NEXT = HOW == BYTES_ACROSS ? THREADS / PER : THREADS / 8;
+	// Where the thread's next 16 bytes of its first line or term are, and how many times 16 bytes from there those of the others are, of
+	// even ones the next: there are no registers for addresses.
+	const float *at;
+	int apart[EVEN ? 1 : COUNT];
+	// there is how many lines a thread has, of those that lie across four or less in each term; whole, odd, first and slot are those of
+	// factor_lines.
+	int there, first, slot, whole, odd;
+	om_u32 held[COUNT][4];
+
+	__device__ __forceinline__ bool lies(int so) const { return HOW == so; }
+
+	// begin is that of factor_lines.
+	template <class F> __device__ __forceinline__ void begin(const float *p, om_i64 step, om_i64 from, om_i64 terms, om_i64 count, F place) {
+		int t = threadIdx.x;
+		whole = (int)((terms - from) / TERMS), odd = (int)((terms - from) % TERMS);
+		if (HOW == BYTES_ACROSS) {
+			om_i64 lines = count - t % PER * 4;
+			first = t / PER, there = lines > 4 ? 4 : lines > 0 ? (int)lines : 0, apart[0] = (int)(step * NEXT / 4);
+			slot = same(factor_lines<om_bf16, LINES, THREADS, HOW>::across(first, t % PER / 2) + t % 2 * 8);
+			at = p + (from + first) * step + (there ? t % PER * 4 : 0);
+		} else {
+			om_i64 lines = (count - t / 8 + NEXT - 1) / NEXT, start = lines > 0 ? place(t / 8) : 0;
+			first = t % 8 * 4, there = lines > COUNT ? COUNT : (int)lines, slot = same(swizzled(t / 8, t % 8 / 2) + t % 2 * 8);
+			at = p + from + first + start;
+#pragma unroll
+			for (int i = 0; i < (EVEN ? 1 : COUNT); i++) {
+				int own = t / 8 + (EVEN ? NEXT : i * NEXT);
+				apart[i] = own < count ? (int)((place(own) - start) / 4) : 0;
+			}
+		}
+#pragma unroll
+		for (int i = 0; i < COUNT; i++)
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				held[i][e] = 0;
+	}
+
+	// other is where the 16 bytes of line or term i are.
+	__device__ __forceinline__ const float *other(int i) const { return at + (om_i64)apart[EVEN ? 0 : i] * (EVEN ? i * 4 : 4); }
+
+	static __device__ __forceinline__ void read_words(om_u32 *to, const float *from) {
+		uint4 x = *(const uint4 *)from;
+		to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+	}
+
+	// load reads the next terms. There may be none any more.
+	__device__ __forceinline__ void load() {
+		if (whole > 0 && there == (HOW == BYTES_ACROSS ? 4 : COUNT)) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				read_words(held[i], other(i));
+		} else {
+			int left = (whole > 0 ? TERMS : whole == 0 ? odd : 0) - first;
+#pragma unroll
+			for (int i = 0; i < COUNT; i++) {
+				int some = HOW == BYTES_ACROSS ? left > i * NEXT ? there : 0 : i < there ? left : 0;
+				if (some >= 4) {
+					read_words(held[i], other(i));
+					continue;
+				}
+				held[i][3] = 0;
+#pragma unroll
+				for (int e = 0; e < 3; e++)
+					held[i][e] = e < some ? __float_as_uint(other(i)[e]) : 0;
+			}
+		}
+		whole--;
+		at += HOW == BYTES_ACROSS ? (om_i64)apart[0] * (TERMS / NEXT * 4) : TERMS;
+	}
+
+	// copy stores the next terms, and reads those after them.
+	__device__ __forceinline__ void copy(om_u32 to) {
+#pragma unroll
+		for (int i = 0; i < COUNT; i++) {
+			om_u32 low = pair(held[i][0], held[i][1]), high = pair(held[i][2], held[i][3]);
+			if (HOW == BYTES_ACROSS)
+				store_two((to + slot ^ (i * NEXT & 7) << 4) + i * NEXT * LINES * 2, low, high);
+			else
+				store_two(to + slot + i * THREADS * 8, low, high);
+		}
+		load();
+	}
+};
+
+#endif
+
+// A tensor_tile is a block whose warps have TALL × WIDE pieces of 16 × 8 results each, which lie as pieces.h has it. LOTS is how many
+// parts of the terms are in shared memory, of which more than two come there asynchronously.
+template <class M, int ROWS, int COLS, int TALL, int WIDE, int LOTS = PARTS> struct tensor_tile {
 	typedef typename M::T T;
 	static const int WARPS = COLS / (WIDE * 8), THREADS = ROWS / (TALL * 16) * WARPS * 32;
 	// TERMS is how many a part has.
@@ -153,7 +257,7 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 	// Results go through shared memory at the end, a piece of each warp's rows at a time.
 	static const int HIGH = ROWS / TALL, PITCHED = COLS + 8;
 	// BYTES is the shared memory that a block needs.
-	static const int BYTES = PARTS * (ROWS + COLS) * LINE;
+	static const int BYTES = LOTS * (ROWS + COLS) * LINE;
 	static_assert(HIGH * PITCHED * 4 <= BYTES, "results do not fit");
 
 	static __device__ __forceinline__ int down() { return threadIdx.x / 32 / WARPS * (TALL * 16); }
@@ -164,7 +268,7 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 	template <class L, class R>
 	static __device__ __forceinline__ void multiply(float (*sums)[WIDE][4], char *space, L &left, R &right, om_i64 terms) {
 		bool right_across = right.lies(BYTES_ACROSS);
-		om_u32 a = shared_at(space), b = a + PARTS * ROWS * LINE, x = kept(a + left_at(down())), y = kept(b + first_right(right_across));
+		om_u32 a = shared_at(space), b = a + LOTS * ROWS * LINE, x = kept(a + left_at(down())), y = kept(b + first_right(right_across));
 #pragma unroll
 		for (int i = 0; i < TALL; i++)
 #pragma unroll
@@ -172,22 +276,26 @@ template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
 #pragma unroll
 				for (int e = 0; e < 4; e++)
 					sums[i][j][e] = 0;
-		int lots = (int)((terms + TERMS - 1) / TERMS), now = 0, next = 0;
+		// Lines that hold what they bring store it a turn later. They leave few registers: where the next terms go after these is where
+		// those lie that it is the turn of, so one number says both.
+		int lots = (int)((terms + TERMS - 1) / TERMS), now = 0, next = L::HOLDS ? LOTS - 1 : 0;
 #pragma unroll 1
-		for (int lot = 1 - PARTS; lot < lots; lot++) {
+		for (int lot = 1 - LOTS - L::HOLDS; lot < lots; lot++) {
 			if (lot >= 0) {
-				await_lot();
+				if (LOTS > 2)
+					await_lot();
 				__syncthreads();
 			}
-			if (lot + PARTS - 1 < lots) {
+			if (lot + LOTS - 1 < lots) {
 				left.copy(a + next * ROWS * LINE);
 				right.copy(b + next * COLS * LINE);
 			}
-			end_lot();
-			next = next + 1 == PARTS ? 0 : next + 1;
+			if (LOTS > 2)
+				end_lot();
+			next = next + 1 == LOTS ? 0 : next + 1;
 			if (lot >= 0) {
-				add(sums, x + now * ROWS * LINE, y + now * COLS * LINE, right_across);
-				now = now + 1 == PARTS ? 0 : now + 1;
+				add(sums, x + (L::HOLDS ? next : now) * ROWS * LINE, y + (L::HOLDS ? next : now) * COLS * LINE, right_across);
+				now = now + 1 == LOTS ? 0 : now + 1;
 			}
 		}
 	}
@@ -305,9 +413,29 @@ OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(const om_layout
 	};
 #if TENSOR
 	if constexpr (TENSOR >= M::SINCE) {
-		typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
+		const bool ROUNDED = M::ROUNDS && ROWS * COLS > 128 * 128;
+		typedef typename choice<ROUNDED, tensor_tile<of_bf16, ROWS, COLS, TALL, WIDE, 2>, tensor_tile<M, ROWS, COLS, TALL, WIDE>>::T own;
 		__shared__ __align__(128) char space[own::BYTES];
 		float sums[TALL][WIDE][4];
+#if TENSOR > 1
+		if constexpr (ROUNDED) {
+			rounded_lines<ROWS, own::THREADS, BYTES_ALONG, false> lefts;
+			lefts.begin(left, left_step, from, k, m - s.top, row_at);
+			if (right_how == BYTES_ACROSS) {
+				rounded_lines<COLS, own::THREADS, BYTES_ACROSS, true> rights;
+				rights.begin(matrix, right_step, from, k, n - s.first, column_at);
+				own::multiply(sums, space, lefts, rights, to - from);
+			} else {
+				rounded_lines<COLS, own::THREADS, BYTES_ALONG, true> rights;
+				rights.begin(matrix, right_step, from, k, n - s.first, column_at);
+				own::multiply(sums, space, lefts, rights, to - from);
+			}
+			// The block's place is found again: there are no registers to keep it in.
+			om_i64 high = m;
+			asm volatile("mov.b64 %0, %0;" : "+l"(high));
+			s = spot_of(high, n, batch, ROWS, COLS);
+		} else
+#endif
 		if (ROWS * COLS < 128 * 128) {
 			factor_lines<T, ROWS, own::THREADS, -1> lefts;
 			factor_lines<T, COLS, own::THREADS, -1> rights;

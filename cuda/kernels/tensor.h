@@ -38,6 +38,14 @@ struct to_tf32 {
 	enum { ROUNDS = 0, SINCE = 2 };
 };
 
+// choice is one of two types.
+template <bool FIRST, class A, class B> struct choice {
+	typedef A T;
+};
+template <class A, class B> struct choice<false, A, B> {
+	typedef B T;
+};
+
 // value is a factor's element as the multipliers take it.
 OM_DEVICE float value(of_f16, om_f16 x) { return om_float(x); }
 OM_DEVICE float value(of_bf16, om_bf16 x) { return om_float(x); }
@@ -64,6 +72,14 @@ OM_DEVICE om_u32 kept(om_u32 x) {
 	return y;
 }
 
+// hold reads 16 bytes, or has zeros where they are not there.
+OM_DEVICE void hold(om_u32 *held, const void *from, bool there) {
+	uint4 x = make_uint4(0, 0, 0, 0);
+	if (there)
+		x = *(const uint4 *)from;
+	held[0] = x.x, held[1] = x.y, held[2] = x.z, held[3] = x.w;
+}
+
 #if AHEAD
 
 // begin_copy_bytes begins to copy 16 bytes to shared memory; those after a number of bytes are zero. begin_copy_16 has all.
@@ -75,8 +91,13 @@ OM_DEVICE void begin_copy_16(om_u32 to, const void *from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
 
-// bring begins to copy 16 bytes to shared memory, or zeros where they are not there.
-OM_DEVICE void bring(om_u32 to, om_u32 *, const void *from, bool there) { begin_copy_bytes(to, from, there ? 16 : 0); }
+// bring begins to copy 16 bytes to shared memory, or zeros where they are not there; HOLDS says that they are only held.
+template <bool HOLDS> OM_DEVICE void bring(om_u32 to, om_u32 *held, const void *from, bool there) {
+	if (HOLDS)
+		hold(held, from, there);
+	else
+		begin_copy_bytes(to, from, there ? 16 : 0);
+}
 
 // await_lot waits until all but the last of the parts that are on their way are there; end_lot ends one.
 OM_DEVICE void await_lot() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
@@ -84,12 +105,7 @@ OM_DEVICE void end_lot() { end_part(); }
 
 #else
 
-OM_DEVICE void bring(om_u32, om_u32 *held, const void *from, bool there) {
-	uint4 x = make_uint4(0, 0, 0, 0);
-	if (there)
-		x = *(const uint4 *)from;
-	held[0] = x.x, held[1] = x.y, held[2] = x.z, held[3] = x.w;
-}
+template <bool> OM_DEVICE void bring(om_u32, om_u32 *held, const void *from, bool there) { hold(held, from, there); }
 OM_DEVICE void await_lot() {}
 OM_DEVICE void end_lot() {}
 
@@ -119,6 +135,11 @@ OM_DEVICE om_u32 load_word(om_u32 from) {
 // store_words writes 16 bytes.
 OM_DEVICE void store_words(om_u32 to, const om_u32 *x) {
 	asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+}
+
+// store_two writes 8 bytes.
+OM_DEVICE void store_two(om_u32 to, om_u32 low, om_u32 high) {
+	asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
 }
 
 #if TENSOR > 1

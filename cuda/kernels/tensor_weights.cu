@@ -44,7 +44,7 @@ OM_DEVICE void widen(float *, om_u32 *to, om_u64 from, int type) {
 
 // The lines of a weight. What a thread loads it widens and stores when it is asked for the next terms.
 template <class T, int LINES, int THREADS> struct widened_lines {
-	static const int COUNT = LINES * 4 / THREADS, EACH = 16 / (int)sizeof(T), TERMS = LINE / (int)sizeof(T);
+	static const int HOLDS = 0, COUNT = LINES * 4 / THREADS, EACH = 16 / (int)sizeof(T), TERMS = LINE / (int)sizeof(T);
 	const char *at[COUNT];
 	om_i64 step, rest;
 	int type, size, first, slot, lines;

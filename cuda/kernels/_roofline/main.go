@@ -1,6 +1,5 @@
 // Command _roofline says what part of the rate that mma.sync, or wgmma, can have the largest blocks on tensor cores can reach, by counting: it
-// assembles their PTX, finds the loop over the terms in the machine's code, and counts the instructions of the longest way through
-// it. It needs no GPU, only ptxas and cuobjdump of CUDA's toolkit (nvdisasm beside it):
+// assembles their PTX, finds the loop over the terms in the machine's code, and counts what is on the longest ways through it. It needs no GPU, only ptxas and cuobjdump of CUDA's toolkit (nvdisasm beside it):
 //
 //	OPTIMEM_PTXAS=ptxas OPTIMEM_CUOBJDUMP=cuobjdump go run ./cuda/kernels/_roofline
 //
@@ -8,9 +7,10 @@
 // -rewrite leaves its lines as they are.
 //
 // A multiprocessor has four schedulers, each with its tensor core. What bounds a kernel is the largest of: the tensor cores' time; the
-// schedulers', an instruction a cycle; shared memory's, 128 bytes a cycle, for what is read and what is copied there; and the second
-// cache's, where its makers say what it gives. Beside that each block has a begin and an end, whose instructions are counted once, and
-// waits for the first bytes. What reaches less than the committed list fails. It is a bound, and no measurement: clocks, memory and launches are not in it, and no GPU has run this.
+// schedulers', an instruction a cycle; shared memory's, 128 bytes a cycle, for what is read and what is copied there, and for what is read
+// from memory into registers, which goes the same way; and the second cache's, where its makers say what it gives. Beside that each block
+// has a begin and an end, whose instructions are counted once, and waits for the first bytes. What reaches less than the committed list
+// fails. It is a bound, and no measurement: clocks, memory and launches are not in it, and no GPU has run this.
 package main
 
 import (
@@ -50,22 +50,31 @@ var machines = []machine{
 // oldCapability needs programs of CUDA 12; before halvesCapability tensor cores take float16 alone.
 const oldCapability, halvesCapability = 70, 80
 
-// The blocks: 128 × 128 results by four warps, 64 bytes of a line of terms at a time, and a product of as many terms as most have.
+// A block of 128 × 128 results by four warps, 64 bytes of a line of terms at a time, and a product of as many terms as most have.
 const (
-	lines, lineBytes, warps, terms = 256, 64, 4, 4096
+	lineBytes, terms = 64, 4096
 	// firstBytes is how many cycles a block waits for the first bytes, a guess.
 	firstBytes = 1000
 )
 
-// families have the kernels that are counted, and bytes of a term.
-var families = []struct {
-	name, prefix string
-	size         int
-}{
-	{"tensor_f16", "om_tensor_f16_128", 2}, {"tensor_bf16", "om_tensor_bf16_128", 2}, {"tensor_narrow", "om_tensor_narrow_128", 4},
-	{"tensor_tf32", "om_tensor_tf32_128", 4}, {"conv_tensor_f16", "om_conv_tensor_f16_128", 2},
-	{"conv_tensor_bf16", "om_conv_tensor_bf16_128", 2}, {"conv_tensor_narrow", "om_conv_tensor_narrow_128", 4},
-	{"conv_tensor_tf32", "om_conv_tensor_tf32_128", 4},
+// A family has a kernel that is counted. size is how many bytes a term has in shared memory, and read how many in memory; lines are those
+// of both factors of a block.
+type family struct {
+	name, kernel             string
+	size, read, lines, warps int
+}
+
+var families = []family{
+	{"tensor_f16", "om_tensor_f16_128", 2, 2, 256, 4},
+	{"tensor_bf16", "om_tensor_bf16_128", 2, 2, 256, 4},
+	{"tensor_narrow", "om_tensor_narrow_128", 4, 4, 256, 4},
+	{"tensor_narrow", "om_tensor_narrow_256", 2, 4, 384, 8},
+	{"tensor_tf32", "om_tensor_tf32_128", 4, 4, 256, 4},
+	{"conv_tensor_f16", "om_conv_tensor_f16_128", 2, 2, 256, 4},
+	{"conv_tensor_bf16", "om_conv_tensor_bf16_128", 2, 2, 256, 4},
+	{"conv_tensor_narrow", "om_conv_tensor_narrow_128", 4, 4, 256, 4},
+	{"conv_tensor_narrow", "om_conv_tensor_narrow_256", 2, 4, 384, 8},
+	{"conv_tensor_tf32", "om_conv_tensor_tf32_128", 4, 4, 256, 4},
 }
 
 func main() {
@@ -89,7 +98,8 @@ func run(rewrite bool, before string) error {
 	}
 	var list strings.Builder
 	list.WriteString("# Percent of mma.sync's rate that the largest blocks can reach, by counting (not measured): capability, kernel, loop,\n" +
-		"# percent, what bounds it; of the longest way through a loop: instructions, products, reads of 128 bytes of shared memory, copies to it.\n" +
+		"# percent, what bounds it; of the longest ways through a loop: instructions, products, reads of 128 bytes from shared memory or, into\n" +
+		"# registers, from memory, copies to shared memory.\n" +
 		"# om_hopper: of wgmma's rate; instructions of a warp, products of a warpgroup and what they read, copies of boxes.\n" +
 		"# Made by go run ./cuda/kernels/_roofline -rewrite.\n")
 	listed, err := listedPercents()
@@ -107,21 +117,21 @@ func run(rewrite bool, before string) error {
 			if m.capability < halvesCapability && !strings.HasSuffix(f.name, "_f16") {
 				continue
 			}
-			text, registers, err := disassembled(dir, f.name, f.prefix, m.capability)
+			text, registers, err := disassembled(dir, f.name, f.kernel, m.capability)
 			if err != nil {
 				return err
 			}
 			loops := loopsOf(text)
 			if len(loops) == 0 {
-				return fmt.Errorf("%s for %d has no loop of products", f.prefix, m.capability)
+				return fmt.Errorf("%s for %d has no loop of products", f.kernel, m.capability)
 			}
 			for i, l := range loops {
-				percent, bound := m.reaches(&l, f.size, registers, len(text)-l.all)
-				fmt.Fprintf(&list, "%d %s %d %.0f %s %d %d %d %d\n", m.capability, f.prefix, i, percent, bound,
+				percent, bound := m.reaches(&l, &f, registers, len(text)-l.all)
+				fmt.Fprintf(&list, "%d %s %d %.0f %s %d %d %d %d\n", m.capability, f.kernel, i, percent, bound,
 					l.longest, l.products, l.reads, l.copies)
-				if most := listed[place(m.capability, f.prefix, i)]; math.Round(percent) < most {
+				if most := listed[place(m.capability, f.kernel, i)]; math.Round(percent) < most {
 					below = append(below, fmt.Errorf("%s: %.0f percent, the list says %.0f",
-						place(m.capability, f.prefix, i), percent, most))
+						place(m.capability, f.kernel, i), percent, most))
 				}
 			}
 		}
@@ -176,26 +186,27 @@ func listedPercents() (map[string]float64, error) {
 }
 
 // reaches returns the part of the rate that a kernel can reach, and what bounds it. others are its instructions outside the loop.
-func (m *machine) reaches(l *loop, size, registers, others int) (percent float64, bound string) {
-	// Of a warp in a part of the terms.
+func (m *machine) reaches(l *loop, f *family, registers, others int) (percent float64, bound string) {
 	each := float64(16 * 8 * l.depth) // multiplications of a product
 	rate := m.multiplications
-	if size == 4 && l.depth == 8 {
+	if f.size == 4 && l.depth == 8 {
 		rate /= 2
 	}
-	tensor := float64(l.products) * each / rate
-	part := float64(lines * lineBytes)
+	// In a part of the terms, of which each scheduler has a warp, or two.
+	warps := float64(f.warps) / 4
+	tensor := warps * float64(l.products) * each / rate
+	part := float64(f.lines * lineBytes)
 	times := []struct {
 		name string
 		time float64
 	}{
 		{"tensor", tensor},
-		{"issue", float64(l.longest)},
-		{"shared", float64(l.reads)*warps + part/128}, // of four warps, one on each scheduler
+		{"issue", warps * float64(l.longest)},
+		{"shared", float64(l.reads*f.warps) + part/128},
 		{"cache", 0},
 	}
 	if m.cache > 0 {
-		times[3].time = part / m.cache
+		times[3].time = part * float64(f.read/f.size) / m.cache
 	}
 	bound, most := "tensor", tensor
 	for _, t := range times {
@@ -204,9 +215,9 @@ func (m *machine) reaches(l *loop, size, registers, others int) (percent float64
 		}
 	}
 	// Blocks that run at the same time hide each other's begin and end, but for the instructions.
-	blocks := min(2, float64(int(m.registers)/(registers*warps*32)))
-	parts := float64(terms*size) / lineBytes
-	whole := parts*most + float64(others)/4 + firstBytes/blocks
+	blocks := min(2, float64(int(m.registers)/(registers*f.warps*32)))
+	parts := float64(terms*f.size) / lineBytes
+	whole := parts*most + warps*float64(others)/4 + firstBytes/blocks
 	return 100 * parts * tensor / whole, bound
 }
 
@@ -292,7 +303,7 @@ func parse(text []byte) []instruction {
 	return list
 }
 
-// A loop is one that has products: what is on the longest way through it.
+// A loop is one that has products: what is on the longest ways through it.
 type loop struct {
 	longest, products, reads, copies int
 	depth                            int // terms of a product
@@ -334,7 +345,8 @@ func loopsOf(text []instruction) []loop {
 	return loops
 }
 
-// longestWay counts the way of most instructions from a loop's first to its last one. Branches back within it are not taken.
+// longestWay counts the most instructions, reads and copies that are on a way from a loop's first instruction to its last one, of those
+// with the most products. Branches back within it are not taken.
 func longestWay(body []instruction) loop {
 	ways := make([]loop, len(body)+1)
 	for i := range ways {
@@ -359,7 +371,7 @@ func longestWay(body []instruction) loop {
 			}
 		case strings.HasPrefix(in.name, "LDSM"):
 			w.reads += 4
-		case strings.HasPrefix(in.name, "LDS."), in.name == "LDS":
+		case strings.HasPrefix(in.name, "LDS."), in.name == "LDS", strings.HasPrefix(in.name, "LDG."):
 			switch {
 			case strings.Contains(in.name, ".128"):
 				w.reads += 4
@@ -373,9 +385,13 @@ func longestWay(body []instruction) loop {
 			w.copies++
 		}
 		offer := func(to int) {
-			if to <= len(body) && (w.products > ways[to].products || w.products == ways[to].products &&
-				w.longest > ways[to].longest) {
-				ways[to] = w
+			switch o := &ways[min(to, len(body))]; {
+			case to > len(body) || w.products < o.products:
+			case w.products > o.products:
+				*o = w
+			default: // of ways that part and meet, each bounds something
+				o.longest, o.reads = max(o.longest, w.longest), max(o.reads, w.reads)
+				o.copies, o.depth = max(o.copies, w.copies), max(o.depth, w.depth)
 			}
 		}
 		if in.target > in.at {

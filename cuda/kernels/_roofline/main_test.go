@@ -20,7 +20,7 @@ const said = `
         /*0090*/                   BRA 0x90;                                /* 0xfffffff000007947 */
 `
 
-// TestLongestWay: of two ways through a loop the one with more instructions counts, and loops without products do not.
+// TestLongestWay: of two ways through a loop the one with more of each counts, and loops without products do not.
 func TestLongestWay(t *testing.T) {
 	text := parse([]byte(said))
 	if len(text) != 10 || text[2].target != 0x50 || text[2].always || !text[9].always {
@@ -46,7 +46,7 @@ const saidOf70 = `
 // TestLoopInLoop: a loop within that over the terms counts as often as it runs, and is none of its own.
 func TestLoopInLoop(t *testing.T) {
 	loops := loopsOf(parse([]byte(saidOf70)))
-	if want := (loop{longest: 7 + 3*4, products: 4, reads: 4 * 6, copies: 1, depth: 2, all: 7}); len(loops) != 1 || loops[0] != want {
+	if want := (loop{longest: 7 + 3*4, products: 4, reads: 4 + 4*6, copies: 1, depth: 2, all: 7}); len(loops) != 1 || loops[0] != want {
 		t.Errorf("%+v, want %+v", loops, want)
 	}
 	of75 := strings.ReplaceAll(saidOf70, "HMMA.884.F32.F32.STEP0", "HMMA.1688.F32")
@@ -68,7 +68,7 @@ func TestReaches(t *testing.T) {
 		{loop{longest: 1024, products: 64, reads: 10, depth: 16}, 50, "issue"},
 		{loop{longest: 100, products: 64, reads: 224, depth: 16}, 50, "shared"},
 	} {
-		percent, by := m.reaches(&c.of, 2, 255, 0)
+		percent, by := m.reaches(&c.of, &family{size: 2, read: 2, lines: 256, warps: 4}, 255, 0)
 		if by != c.by || math.Abs(percent-c.want) > 2 {
 			t.Errorf("%+v: %.1f by %s, want %v by %s", c.of, percent, by, c.want, c.by)
 		}
