@@ -3,6 +3,7 @@ package cuda
 import (
 	"slices"
 
+	"github.com/optimem/optimem/cuda/internal/arrange"
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
@@ -108,7 +109,7 @@ func Blocks(to device.Stream, x, y, z int64) error {
 }
 
 // ArrangeAll is Arrange that takes every region.
-func ArrangeAll(g *graph.Graph) *graph.Graph { return arrange(g, true) }
+func ArrangeAll(g *graph.Graph) *graph.Graph { return arrange.Graph(g, arranging, true) }
 
 // AttendingFrom sets from how many heads of rows on attention over caches has one block for each, until it is undone.
 func AttendingFrom(n int64) (undo func()) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/cuda/internal/arrange"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -15,12 +16,28 @@ var convBlocks = []blocking{
 	{"_32", 128, 32, 128, 0.4},
 }
 
-// The attributes that [Arrange] gives to convolutions. readsLast says that the first operand has the channels of a place
-// behind each other, in sixteens of bytes; makesLast that the result is N×space×C.
-const (
-	readsLast = "reads_channels_last"
-	makesLast = "channels_last"
-)
+// Arrange returns the graph with values of its convolutions on tensor cores channels-last where that saves copies: see
+// [arrange.Graph]. It is for GPUs from compute capability 8.0 on.
+func Arrange(g *graph.Graph) *graph.Graph { return arrange.Graph(g, arranging, false) }
+
+// Arrange returns the graph as [Arrange] does where the GPU has the kernels for it.
+func (d *Device) Arrange(g *graph.Graph) *graph.Graph {
+	if d.info.Capability < tensorCapability {
+		return g
+	}
+	return Arrange(g)
+}
+
+// arranging says which kernels gain by channels that are last.
+var arranging = arrange.Kernels{
+	Gathers: func(in, out []graph.Spec, a graph.Attrs) bool { return tensorConv(in, out, a) != "" },
+	Each:    eachChannel,
+	Elementwise: func(kind graph.Kind) bool {
+		_, ok := functionCodes[kind]
+		return ok || kind == "chain" || kind == "cast" || kind == "copy"
+	},
+	Pools: isReal,
+}
 
 // tensorConv returns what the names of the kernels that compute a convolution on tensor cores have in them, "" where it
 // is for others.
@@ -100,7 +117,7 @@ func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 		x *= int64(s)
 	}
 	size, aligned := int64(out[0].DType.Size()), func(bytes int64) int64 { return ceilDiv(bytes, alignBytes) * alignBytes }
-	if !a.Bool(readsLast) {
+	if !a.Bool(arrange.ReadsLast) {
 		p.xBytes = aligned(x * count * p.padded * size)
 	}
 	p.weightBytes = aligned(count * m * k * size)
@@ -118,7 +135,7 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	padded := int(p.padded)
 	first, firstW := x, w
 	if !inChannels(x, g.x) || padded != g.inputs {
-		if l.attrs.Bool(readsLast) {
+		if l.attrs.Bool(arrange.ReadsLast) {
 			return fmt.Errorf("BUG: %s: what it reads does not have its channels last", l.kind)
 		}
 		from := turn{g.batch, g.groups, g.inputs, padded, g.in, g.x}
@@ -140,7 +157,7 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 		g.w = from.strides()
 	}
 	g.inputs = padded
-	last, each := l.attrs.Bool(makesLast), int64(g.outputs)
+	last, each := l.attrs.Bool(arrange.MakesLast), int64(g.outputs)
 	if !last {
 		each = int64(g.out[0]) * int64(g.out[1]) * int64(g.out[2])
 	}
