@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/optimem/optimem/cuda/internal/arrange"
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
@@ -127,7 +128,7 @@ func Blocks(to device.Stream, x, y, z int64) error {
 }
 
 // ArrangeAll is Arrange that takes every region.
-func ArrangeAll(g *graph.Graph) *graph.Graph { return arrange(g, true) }
+func ArrangeAll(g *graph.Graph) *graph.Graph { return arrange.Graph(g, arranging, true) }
 
 // AttendingFrom sets from how many heads of rows on attention over caches has one block for each, until it is undone.
 func AttendingFrom(n int64) (undo func()) {
@@ -175,6 +176,16 @@ func HopperFrom(rows, alone int64) (undo func()) {
 	leastHopperRows, leastHopperColumns, leastHopperAlone = rows, 1, alone
 	return func() { leastHopperRows, leastHopperColumns, leastHopperAlone = r, c, a }
 }
+
+// HopperConvsFrom has GPUs that have wgmma compute convolutions by it from as many outputs and pixels on, until it is undone.
+func HopperConvsFrom(outputs, pixels int64) (undo func()) {
+	o, p := leastHopperOutputs, leastHopperPixels
+	leastHopperOutputs, leastHopperPixels = outputs, pixels
+	return func() { leastHopperOutputs, leastHopperPixels = o, p }
+}
+
+// HopperConvKernel is what reports call convolutions that are computed by wgmma.
+const HopperConvKernel = hopperConvKernel
 
 // HopperKernel is what reports call linears that are computed by wgmma.
 const HopperKernel = hopperKernel

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/cuda/internal/arrange"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -20,7 +21,7 @@ var convKernels = map[graph.Kind]kernel{
 func supportsConv(in, out []graph.Spec, a graph.Attrs) error {
 	planar := planarResult(out, a)
 	_, _, pixels, _ := convSizes(in, planar, a)
-	if a.Bool(makesLast) && pixels > 0 && tensorConv(in, planar, a) == "" && !eachChannel(in, planar, a) {
+	if a.Bool(arrange.MakesLast) && pixels > 0 && tensorConv(in, planar, a) == "" && !eachChannel(in, planar, a) {
 		return fmt.Errorf("there are no such convolutions of %v with their channels last", in[0].DType)
 	}
 	return onlyNumbers(in, out, a)
@@ -92,7 +93,7 @@ func launchConv(l *launch) error {
 	if l.out[0].size() == 0 {
 		return nil
 	}
-	if l.attrs.Bool(makesLast) {
+	if l.attrs.Bool(arrange.MakesLast) {
 		l.out[0].layout = tensor.Contiguous(planar(l.out[0].shape())...)
 	}
 	x, w, bias, out, a := l.in[0], l.in[1], l.in[2], l.out[0], l.attrs
@@ -105,9 +106,9 @@ func launchConv(l *launch) error {
 		return l.tensorConv(name, g, biasStep)
 	}
 	switch planar := specs(l.out); {
-	case a.Bool(makesLast) && eachChannel(specs(l.in), planar, a):
+	case a.Bool(arrange.MakesLast) && eachChannel(specs(l.in), planar, a):
 		return l.eachChannel(g, biasStep)
-	case a.Bool(makesLast):
+	case a.Bool(arrange.MakesLast):
 		return fmt.Errorf("%w: a convolution to channels-last, which takes tensor cores", graph.ErrUnsupported)
 	}
 	if w, ok := winogradOf(specs(l.in), specs(l.out), a); ok && a.Bool(byWinograd) {
@@ -142,7 +143,7 @@ func launchConv(l *launch) error {
 
 // planarResult returns the result of a convolution, wherever its channels are, as N×C×space.
 func planarResult(out []graph.Spec, a graph.Attrs) []graph.Spec {
-	if !a.Bool(makesLast) {
+	if !a.Bool(arrange.MakesLast) {
 		return out
 	}
 	return []graph.Spec{{DType: out[0].DType, Shape: planar(out[0].Shape)}}
@@ -195,7 +196,7 @@ func convWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	var bytes int64
 	if tensorConv(in, out, a) != "" {
 		p := tensorPlanOf(in, out, a)
-		bytes = p.xBytes + p.weightBytes + p.partBytes
+		bytes = p.workBytes()
 	}
 	if w, ok := winogradOf(in, out, a); ok && a.Bool(byWinograd) {
 		return w.workBytes()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/cuda/internal/arrange"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -15,12 +16,28 @@ var convBlocks = []blocking{
 	{"_32", 128, 32, 128, 0.4},
 }
 
-// The attributes that [Arrange] gives to convolutions. readsLast says that the first operand has the channels of a place
-// behind each other, in sixteens of bytes; makesLast that the result is N×space×C.
-const (
-	readsLast = "reads_channels_last"
-	makesLast = "channels_last"
-)
+// Arrange returns the graph with values of its convolutions on tensor cores channels-last where that saves copies: see
+// [arrange.Graph]. It is for GPUs from compute capability 8.0 on.
+func Arrange(g *graph.Graph) *graph.Graph { return arrange.Graph(g, arranging, false) }
+
+// Arrange returns the graph as [Arrange] does where the GPU has the kernels for it.
+func (d *Device) Arrange(g *graph.Graph) *graph.Graph {
+	if d.info.Capability < tensorCapability {
+		return g
+	}
+	return Arrange(g)
+}
+
+// arranging says which kernels gain by channels that are last.
+var arranging = arrange.Kernels{
+	Gathers: func(in, out []graph.Spec, a graph.Attrs) bool { return tensorConv(in, out, a) != "" },
+	Each:    eachChannel,
+	Elementwise: func(kind graph.Kind) bool {
+		_, ok := functionCodes[kind]
+		return ok || kind == "chain" || kind == "cast" || kind == "copy"
+	},
+	Pools: isReal,
+}
 
 // tensorConv returns what the names of the kernels that compute a convolution on tensor cores have in them, "" where it
 // is for others.
@@ -91,6 +108,9 @@ type tensorPlan struct {
 	xBytes, weightBytes, partBytes int64
 }
 
+// workBytes is all of it.
+func (p *tensorPlan) workBytes() int64 { return p.xBytes + p.weightBytes + p.partBytes }
+
 func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 	count, m, n, k := convSizes(in, out, a)
 	p := tensorPlan{padded: paddedChannels(in[1])}
@@ -102,7 +122,7 @@ func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 		x *= int64(s)
 	}
 	size, aligned := int64(out[0].DType.Size()), func(bytes int64) int64 { return ceilDiv(bytes, alignBytes) * alignBytes }
-	if !a.Bool(readsLast) {
+	if !a.Bool(arrange.ReadsLast) {
 		p.xBytes = aligned(x * count * p.padded * size)
 	}
 	p.weightBytes = aligned(count * m * k * size)
@@ -114,13 +134,17 @@ func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	x, w, bias, out := l.in[0], l.in[1], l.in[2], l.out[0]
 	p := tensorPlanOf(specs(l.in), specs(l.out), l.attrs)
+	hopper, err := l.hopperConv(&p)
+	if err != nil {
+		return err
+	}
 	xWork, rest := l.work.slice(0, p.xBytes), p.xBytes
 	weightWork := l.work.slice(rest, p.weightBytes)
 	parts := l.work.slice(rest+p.weightBytes, p.partBytes)
 	padded := int(p.padded)
 	first, firstW := x, w
 	if !inChannels(x, g.x) || padded != g.inputs {
-		if l.attrs.Bool(readsLast) {
+		if l.attrs.Bool(arrange.ReadsLast) {
 			return fmt.Errorf("BUG: %s: what it reads does not have its channels last", l.kind)
 		}
 		from := turn{g.batch, g.groups, g.inputs, padded, g.in, g.x}
@@ -134,7 +158,7 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	switch {
 	case w.packed:
 		firstW, g.w = operand{span: w.span, dtype: w.dtype}, from.strides()
-	case !inChannels(w, g.w) || padded != g.inputs:
+	case !inChannels(w, g.w) || padded != g.inputs || hopper != "" && !from.whole(g.w):
 		firstW = operand{span: weightWork, dtype: w.dtype}
 		if err := l.channelsLast(firstW, w, from); err != nil {
 			return err
@@ -142,18 +166,29 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 		g.w = from.strides()
 	}
 	g.inputs = padded
-	last, each := l.attrs.Bool(makesLast), int64(g.outputs)
+	last, each := l.attrs.Bool(arrange.MakesLast), int64(g.outputs)
 	if !last {
 		each = int64(g.out[0]) * int64(g.out[1]) * int64(g.out[2])
 	}
 	if name == "narrow" && p.suffix == onlySixteens && p.larger.cost() < p.cost() && nearby(x) && p.xBytes < farBytes {
 		p.division = p.larger
 	}
-	c := l.call("om_conv_tensor_" + name + p.suffix).write(out)
-	c.scratch(parts)
+	kernel, shared := "om_conv_tensor_"+name+p.suffix, int64(0)
+	if hopper != "" {
+		kernel, shared = hopper, hopperSharedBytes(p.rows)
+	}
+	c := l.call(kernel).write(out)
+	if p.parts > 1 {
+		c.scratch(parts)
+	} else {
+		c.i64(0)
+	}
 	c.read(first).read(firstW).read(bias).i64(biasStep).geometry(g).ending(l).i64(p.part).i32(int32(flag(last)))
 	c.i32(int32(flag(each%4 == 0 && out.address%16 == 0)))
-	if err := c.grid(dims{p.blocks, 1, 1}, dims{p.threads, 1, 1}, 0); err != nil || p.parts < 2 {
+	if hopper != "" {
+		c.withMap(firstW, g, p.rows)
+	}
+	if err := c.grid(dims{p.blocks, 1, 1}, dims{p.threads, 1, 1}, shared); err != nil || p.parts < 2 {
 		return err
 	}
 	c = l.call("om_conv_sum_" + suffix(out.dtype)).write(out).scratch(parts).read(bias).i64(biasStep)
@@ -180,6 +215,17 @@ type turn struct {
 func (t turn) strides() [5]int {
 	c := t.groups * t.padded
 	return [5]int{c * t.in[2] * t.in[1] * t.in[0], 1, c * t.in[2] * t.in[1], c * t.in[2], c}
+}
+
+// whole reports whether strides are those of the result, but where nobody goes.
+func (t turn) whole(s [5]int) bool {
+	own := t.strides()
+	for d, size := range [5]int{t.lines, 1, t.in[0], t.in[1], t.in[2]} {
+		if size > 1 && s[d] != own[d] {
+			return false
+		}
+	}
+	return true
 }
 
 // channelsLast writes an operand with the channels of a place behind each other.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/optimem/optimem/cuda/internal/arrange"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -49,8 +50,8 @@ const (
 // winogradOf returns a convolution as a winograd; false where it is none.
 func winogradOf(in, out []graph.Spec, a graph.Attrs) (w winograd, ok bool) {
 	x, kernel, y := in[0].Shape, in[1].Shape, out[0].Shape
-	if out[0].DType != tensor.Float32 || rounds(a) || a.Int("groups") != 1 || a.Bool("transposed") || a.Bool(makesLast) ||
-		a.Bool(readsLast) || len(x) != 4 || !slices.Equal(kernel[2:], []int{3, 3}) ||
+	if out[0].DType != tensor.Float32 || rounds(a) || a.Int("groups") != 1 || a.Bool("transposed") || a.Bool(arrange.MakesLast) ||
+		a.Bool(arrange.ReadsLast) || len(x) != 4 || !slices.Equal(kernel[2:], []int{3, 3}) ||
 		!slices.Equal(a.Ints("stride"), []int{1, 1}) || !slices.Equal(a.Ints("dilation"), []int{1, 1}) {
 		return w, false
 	}

@@ -100,7 +100,7 @@ func run(rewrite bool, before string) error {
 	list.WriteString("# Percent of mma.sync's rate that the largest blocks can reach, by counting (not measured): capability, kernel, loop,\n" +
 		"# percent, what bounds it; of the longest ways through a loop: instructions, products, reads of 128 bytes from shared memory or, into\n" +
 		"# registers, from memory, copies to shared memory.\n" +
-		"# om_hopper: of wgmma's rate; instructions of a warp, products of a warpgroup and what they read, copies of boxes.\n" +
+		"# om_hopper: of wgmma's rate; instructions of a warp, products of a warpgroup and what they read, copies of a thread that brings.\n" +
 		"# Made by go run ./cuda/kernels/_roofline -rewrite.\n")
 	listed, err := listedPercents()
 	if err != nil && !rewrite {

@@ -1,4 +1,8 @@
-package cuda
+// Package arrange decides which values of a graph have their channels last, and says so in layouts. It does not know how
+// kernels compute, nor devices: whoever calls it says which ops gain by it.
+//
+//	arranged := arrange.Graph(g, kernels, false)
+package arrange
 
 import (
 	"maps"
@@ -8,19 +12,36 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Arrange returns the graph with its regions of convolutions on tensor cores channels-last: their values are N×space×C
+// The attributes that convolutions are given. ReadsLast says that the first operand has the channels of a place behind each
+// other, in sixteens of bytes; MakesLast that the result is N×space×C.
+const (
+	ReadsLast = "reads_channels_last"
+	MakesLast = "channels_last"
+)
+
+// Kernels say of ops what they are computed by, all from sizes and attributes.
+type Kernels struct {
+	// Gathers reports whether a convolution reads sixteen bytes of channels at a time, and can make either order. Each reports whether
+	// one is of channels by themselves, which can make its result channels-last from such an operand.
+	Gathers, Each func(in, out []graph.Spec, a graph.Attrs) bool
+	// Elementwise reports whether ops of a kind compute every element of the same elements of their operands.
+	Elementwise func(kind graph.Kind) bool
+	// Pools reports whether pools of a dtype go over one dimension more.
+	Pools func(d tensor.DType) bool
+}
+
+// Graph returns the graph with its regions of convolutions on tensor cores channels-last: their values are N×space×C
 // instead of N×C×space, so that sixteen bytes of what a window reads lie behind each other, and nothing has to be put so
 // first. Ops stay what they are and views stay views: a value's elements only lie elsewhere, which the layouts of those that
 // read it say. Elementwise ops, pools, batch norms and concatenations in a region go through its values in that order;
 // everything else reads views. A region is taken where convolutions save more bytes of copies than others read far apart.
 // Outputs of the graph, updates of states and values that are read as no view of the new order can say stay as they are.
 //
-// It is for GPUs from compute capability 8.0 on. The graph itself does not change, and its values keep their ids.
-func Arrange(g *graph.Graph) *graph.Graph { return arrange(g, false) }
-
-// arrange is Arrange; with all, every region is taken that can be, and outputs become views.
-func arrange(g *graph.Graph, all bool) *graph.Graph {
+// With all, every region is taken that can be, and outputs become views. The graph itself does not change, and its values keep their
+// ids.
+func Graph(g *graph.Graph, k Kernels, all bool) *graph.Graph {
 	a := newArranger(g, all)
+	a.kernels = k
 	for i := range g.Ops {
 		a.find(&g.Ops[i])
 	}
@@ -35,17 +56,10 @@ func arrange(g *graph.Graph, all bool) *graph.Graph {
 	return a.finish()
 }
 
-// Arrange returns the graph as [Arrange] does where the GPU has the kernels for it.
-func (d *Device) Arrange(g *graph.Graph) *graph.Graph {
-	if d.info.Capability < tensorCapability {
-		return g
-	}
-	return Arrange(g)
-}
-
 // An arranger is a graph being arranged.
 type arranger struct {
-	g *graph.Graph
+	g       *graph.Graph
+	kernels Kernels
 	// fixed are values that stay as they are.
 	fixed []bool
 	// region has for each value that may be channels-last its region, −1 for others. Regions that became part of others
@@ -171,12 +185,12 @@ func (a *arranger) find(op *graph.Op) {
 	}
 	in, out := a.g.Specs(op, nil, nil)
 	switch {
-	case op.Kind == "conv" && tensorConv(in, out, op.Attrs) != "":
+	case op.Kind == "conv" && a.kernels.Gathers(in, out, op.Attrs):
 		a.add(op.Out[0], a.added(op)...)
-	case op.Kind == "conv" && eachChannel(in, out, op.Attrs) && a.whole(op.In[0]):
+	case op.Kind == "conv" && a.kernels.Each(in, out, op.Attrs) && a.whole(op.In[0]):
 		a.add(op.Out[0], append(a.added(op), op.In[0])...)
 	case op.Kind == "batch_norm" && a.whole(op.In[0]),
-		(op.Kind == "max_pool" || op.Kind == "avg_pool") && len(in[0].Shape) <= 4 && isReal(in[0].DType) && a.whole(op.In[0]):
+		(op.Kind == "max_pool" || op.Kind == "avg_pool") && len(in[0].Shape) <= 4 && a.kernels.Pools(in[0].DType) && a.whole(op.In[0]):
 		a.add(op.Out[0], op.In[0])
 	case op.Kind == "cat" && op.Attrs.Int("dim") == 1 && slices.ContainsFunc(op.In, a.whole), a.elementwise(op):
 		a.add(op.Out[0], op.In...)
@@ -194,7 +208,7 @@ func (a *arranger) added(op *graph.Op) []graph.Operand {
 // elementwise reports whether each element of an op's result is of the same elements of its operands, one of which is
 // whole.
 func (a *arranger) elementwise(op *graph.Op) bool {
-	if _, ok := functionCodes[op.Kind]; !ok && op.Kind != "chain" && op.Kind != "cast" && op.Kind != "copy" {
+	if !a.kernels.Elementwise(op.Kind) {
 		return false
 	}
 	for _, o := range op.In {
@@ -218,7 +232,7 @@ func (a *arranger) weigh(op *graph.Op) {
 		case op.Kind == "conv" && k == 0:
 			switch {
 			case !may:
-			case tensorConv(in, out, op.Attrs) != "":
+			case a.kernels.Gathers(in, out, op.Attrs):
 				if a.inSixteens(in[1], a.laid(o)) {
 					a.saved[a.root(o.Value)] += 2 * bytes // read and written
 				}
@@ -304,10 +318,10 @@ func (a *arranger) finish() *graph.Graph {
 		in, out := a.g.Specs(op, nil, nil)
 		makes := len(op.Out) == 1 && last(op.Out[0])
 		if op.Kind == "conv" {
-			reads := tensorConv(in, out, op.Attrs) != "" && a.inSixteens(in[1], op.In[0])
+			reads := a.kernels.Gathers(in, out, op.Attrs) && a.inSixteens(in[1], op.In[0])
 			if makes || reads {
 				op.Attrs = maps.Clone(op.Attrs)
-				op.Attrs[makesLast], op.Attrs[readsLast] = makes, reads
+				op.Attrs[MakesLast], op.Attrs[ReadsLast] = makes, reads
 			}
 		}
 		if makes {
