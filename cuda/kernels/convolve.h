@@ -246,6 +246,7 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 				multiply_parts<M, TALL, WIDE>(sums, left + stage * ROWS * LINE,
 											  [&](om_u32 *four, int slice, int j) { load_along(four, y, slice, j); });
 				stage = (stage + 1) % PARTS;
+			}
 		}
 		// Results go through shared memory, a piece of each warp's rows at a time.
 		float *results = (float *)space;
