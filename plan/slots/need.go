@@ -42,12 +42,12 @@ var (
 	assumed = [memories]float64{0, 0, 0.6, 0.4}
 )
 
-// An expertHistory is how often an expert was needed in each memory, its chance to be needed in the next pass, and whether it
-// is among those seen.
+// An expertHistory is how often an expert was needed in each memory, its shares of passes, its chance to be needed in the
+// next pass, and whether it is among those seen.
 type expertHistory struct {
-	uses   [memories]float64
-	chance float64
-	seen   bool
+	uses, shares [memories]float64
+	chance       float64
+	seen         bool
 }
 
 // see adds an expert to those seen.
@@ -75,24 +75,26 @@ func (h *history) learn(all []expertHistory, needed func(int32) bool) {
 			h.squares[i][k] = float64(h.squares[i][k] * fading)
 		}
 	}
+	squares, products := h.squares, h.products
 	for _, e := range h.seen {
 		x := &all[e]
 		weight := 1 / (rare + max(x.chance, 0))
-		var share [memories]float64
-		for i := range share {
-			share[i] = x.uses[i] / h.passes[i]
-		}
 		came := needed(e)
-		for i, s := range share {
+		for i, s := range x.shares {
+			if s == 0 {
+				continue
+			}
 			s = float64(s * weight)
-			for k := range i + 1 {
-				h.squares[i][k] += float64(s * share[k])
+			row := &squares[i]
+			for k, other := range x.shares[:i+1] {
+				row[k] += float64(s * other)
 			}
 			if came {
-				h.products[i] += s
+				products[i] += s
 			}
 		}
 	}
+	h.squares, h.products = squares, products
 }
 
 // solve finds the weights, by Gauss: with firm in the diagonal no pivot is small.
@@ -135,10 +137,12 @@ func (h *history) note(all []expertHistory, needed func(int32) bool) {
 		}
 		x.chance = 0
 		for i, m := range memory {
-			if x.uses[i] = float64(x.uses[i]*m) + came; x.uses[i] < forgotten {
-				x.uses[i] = 0
+			uses := float64(x.uses[i]*m) + came
+			if uses < forgotten {
+				uses = 0
 			}
-			x.chance += float64(h.weights[i] * (x.uses[i] / h.passes[i]))
+			x.uses[i], x.shares[i] = uses, uses/h.passes[i]
+			x.chance += float64(h.weights[i] * x.shares[i])
 		}
 	}
 }
