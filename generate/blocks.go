@@ -27,6 +27,9 @@ type blocks struct {
 	owed int
 	// now is how many there is memory for, the first ones, which are taken before others; 0 is all.
 	now int
+	// together has a sequence take all its blocks when it is admitted, in as few runs as can be: where blocks come and go, those of a
+	// run do so at once.
+	together bool
 }
 
 type block struct {
@@ -125,6 +128,9 @@ func (b *blocks) admit(s *sequence) bool {
 	s.table = append(make([]int, 0, want), table...)
 	s.owed = want - len(table)
 	b.owed += s.owed
+	if b.together {
+		b.gather(s)
+	}
 	return true
 }
 
@@ -181,10 +187,37 @@ func (b *blocks) next() int {
 			at = x
 		}
 	}
-	i := at.Value.(int)
+	return b.claim(at.Value.(int))
+}
+
+// claim takes an idle block, for who writes to it.
+func (b *blocks) claim(i int) int {
 	b.use(i)
 	b.forget(i)
 	return i
+}
+
+// gather gives a sequence all blocks that it was promised: those of the shortest run of idle ones that has as many, or else of the
+// longest ones.
+func (b *blocks) gather(s *sequence) {
+	for s.owed > 0 {
+		first, length := 0, 0
+		for i := 0; i < len(b.of); i++ {
+			end := i
+			for end < len(b.of) && b.of[end].idle != nil {
+				end++
+			}
+			if n := end - i; length < s.owed && n > length || n >= s.owed && n < length {
+				first, length = i, n
+			}
+			i = end
+		}
+		for i := range min(length, s.owed) {
+			s.table = append(s.table, b.claim(first+i))
+			s.owed--
+			b.owed--
+		}
+	}
 }
 
 // highest is behind the last block that somebody uses.

@@ -241,3 +241,50 @@ func TestBlocksWithin(t *testing.T) {
 		t.Errorf("%d blocks are known of which one has memory", len(b.known(0, 0, three.tokens)))
 	}
 }
+
+// TestBlocksLieTogether: where blocks come and go sequences have theirs in as few runs as can be when they are admitted, also once
+// others have ended; longer runs are left to longer sequences, and every block can be used.
+func TestBlocksLieTogether(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(24)
+	b.together = true
+	begin := func(seed uint64, blocks int) *sequence {
+		s := &sequence{tokens: text(n, seed), most: blocks * n}
+		if !b.admit(s) {
+			t.Fatalf("no room for %d blocks in %d", blocks, b.free())
+		}
+		return s
+	}
+	check := func(s *sequence, want ...int) {
+		t.Helper()
+		if !slices.Equal(s.table, want) || s.owed != 0 || b.owed != 0 {
+			t.Errorf("a sequence has blocks %v of %v, and %d are owed", s.table, want, b.owed)
+		}
+	}
+	var list []*sequence
+	for i, blocks := range []int{6, 2, 6, 4, 6} {
+		list = append(list, begin(uint64(i), blocks))
+	}
+	check(list[2], 8, 9, 10, 11, 12, 13)
+	b.release(list[0])
+	b.release(list[3])
+	if free := b.free(); free != 10 {
+		t.Errorf("%d blocks are free", free)
+	}
+	check(begin(7, 3), 14, 15, 16)
+	check(begin(8, 5), 0, 1, 2, 3, 4)
+	check(begin(9, 2), 5, 17)
+	if b.free() != 0 || b.admit(&sequence{tokens: text(n, 10), most: n}) {
+		t.Errorf("%d blocks are free", b.free())
+	}
+	// A beginning that is known is shared, and the rest lies together.
+	long := list[4]
+	long.tokens = text(6*n, 4)
+	long.computed(b)
+	b.release(list[2])
+	same := &sequence{tokens: slices.Clone(long.tokens), most: 8 * n}
+	if !b.admit(same) {
+		t.Fatal("no room")
+	}
+	check(same, 18, 19, 20, 21, 22, 8, 9, 10)
+}

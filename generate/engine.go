@@ -273,7 +273,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		blocks.windows = newWindows(size, n.rows, opts.Sequences, perSequence)
 		step.WindowBlocks = len(blocks.windows.of)
 	}
-	step.Hidden = opts.seen()
+	step.Hidden, blocks.together = opts.seen(), opts.Session.CachesAway
 	if step.Mirrors = opts.mirrors(); step.Mirrors+step.WindowBlocks+len(step.Hidden) > 0 {
 		if steps, err = model.Steps(step); err != nil {
 			return nil, err

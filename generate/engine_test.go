@@ -140,13 +140,21 @@ func sameText(t *testing.T, precision string) {
 		want[i] = got.Tokens
 	}
 	for name, opts := range map[string]generate.Options{
-		"page":       {Session: runtime.Options{Mode: plan.Page, Threads: 2}, Sequences: 4},
-		"few rows":   {Session: runtime.Options{Mode: plan.Resident}, Sequences: 5, Rows: 3},
-		"one row":    {Session: runtime.Options{Mode: plan.Auto}, Sequences: 2, Rows: 1},
-		"many":       {Session: runtime.Options{Mode: plan.Auto}, Sequences: 16},
-		"chunk":      {Session: runtime.Options{Mode: plan.Chunk, Capacity: plan.Limit{N: 1000}}, Sequences: 3},
-		"emulated":   {Session: runtime.Options{Device: "emu:memory=64MiB,bandwidth=12GB/s"}, Sequences: 3},
-		"host":       {Session: runtime.Options{Device: "emu:memory=64MiB,bandwidth=12GB/s", CachesAway: true}, Sequences: 4},
+		"page":     {Session: runtime.Options{Mode: plan.Page, Threads: 2}, Sequences: 4},
+		"few rows": {Session: runtime.Options{Mode: plan.Resident}, Sequences: 5, Rows: 3},
+		"one row":  {Session: runtime.Options{Mode: plan.Auto}, Sequences: 2, Rows: 1},
+		"many":     {Session: runtime.Options{Mode: plan.Auto}, Sequences: 16},
+		"chunk":    {Session: runtime.Options{Mode: plan.Chunk, Capacity: plan.Limit{N: 1000}}, Sequences: 3},
+		"emulated": {Session: runtime.Options{Device: "emu:memory=64MiB,bandwidth=12GB/s"}, Sequences: 3},
+		"host":     {Session: runtime.Options{Device: "emu:memory=64MiB,bandwidth=12GB/s", CachesAway: true}, Sequences: 4},
+		"host chunk": {
+			Session:   runtime.Options{Device: "emu:memory=64MiB", Mode: plan.Chunk, Capacity: plan.Limit{N: 20000, Unit: plan.Params}, CachesAway: true},
+			Sequences: 3,
+		},
+		"host auto": {
+			Session:   runtime.Options{Device: "emu:memory=320KiB,bandwidth=100MB/s", Mode: plan.Auto, CachesAway: true, HostMemory: 4 << 20},
+			Sequences: 3,
+		},
 		"file":       {Session: runtime.Options{Mode: plan.Page, CachesAway: true, SwapFolder: t.TempDir()}, Sequences: 5},
 		"small page": {Session: runtime.Options{Mode: plan.Page, MaxGroup: plan.Limit{}}, Sequences: 1, Rows: 7},
 	} {

@@ -236,26 +236,31 @@ func (r *decoderRecord) writes(t *testing.T, engine *generate.Engine) {
 	wait.Wait()
 }
 
-// TestDecodersInAFile: keys and values that wait in a file while other layers are computed change no token, and memory has
-// those of two layers.
+// TestDecodersInAFile: keys and values that wait in a file while other layers are computed, or beside a device in the host's memory,
+// change no token, and memory has those of two layers.
 func TestDecodersInAFile(t *testing.T) {
 	forEachDecoder(t, func(t *testing.T, r *decoderRecord, model *models.Model) {
-		folder := t.TempDir()
-		engine, err := generate.New(t.Context(), model, generate.Options{
-			Session: optimem.Options{Mode: plan.Page, Threads: 2, CachesAway: true, SwapFolder: folder}, Context: 160, Sequences: 3, Rows: 48,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer engine.Close()
-		r.writes(t, engine)
-		p, err := engine.Forecast(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := engine.Session().Metrics()
-		if slots := int64(p.CacheSlots) * p.CacheSlotBytes; slots > p.CacheBytes || m.CacheBytes != p.CacheBytes || (m.CacheInBytes > 0) != (slots > 0) {
-			t.Errorf("%d bytes of caches are held of %d planned, %d of them slots; %d came from the file", m.CacheBytes, p.CacheBytes, slots, m.CacheInBytes)
+		for _, device := range []string{"cpu", "emu:memory=64MiB"} {
+			engine, err := generate.New(t.Context(), model, generate.Options{
+				Session: optimem.Options{Device: device, Mode: plan.Page, Threads: 2, CachesAway: true, SwapFolder: t.TempDir()}, Context: 160,
+				Sequences: 3, Rows: 48,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer engine.Close()
+			r.writes(t, engine)
+			p, err := engine.Forecast(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := engine.Session().Metrics()
+			if slots := int64(p.CacheSlots) * p.CacheSlotBytes; slots > p.CacheBytes || m.CacheBytes != p.CacheBytes || (m.CacheInBytes > 0) != (slots > 0) {
+				t.Errorf("%s: %d bytes of caches are held of %d planned, %d of them slots; %d came", device, m.CacheBytes, p.CacheBytes, slots, m.CacheInBytes)
+			}
+			if m.HostBytes < p.WaitingBytes() {
+				t.Errorf("%s: %d bytes of the host's memory are held, where %d wait", device, m.HostBytes, p.WaitingBytes())
+			}
 		}
 	})
 }
