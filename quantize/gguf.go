@@ -61,6 +61,8 @@ type GGUF struct {
 	keys   []loader.GGUFKey
 	all    []ggufTensor
 	kept   []Kept
+	// expertsAt are where in all tensors of experts are, one more than that.
+	expertsAt map[string]int
 	// InBytes, OutBytes and WorkBytes are as [Folder] has them; OutBytes is all of the file.
 	InBytes, OutBytes, WorkBytes int64
 	// BeforeNamed is as [Folder] has it: what it is given is the file.
@@ -77,6 +79,8 @@ type ggufTensor struct {
 	numbers []float32
 	// heads is how many heads its rows are of, whose halves are to be interleaved; 0 is none.
 	heads int64
+	// experts are the tensors that it is made of instead, one of each expert, in order.
+	experts []tensor.Weight
 	// module is what was quantised, "" where the tensor stays as it is.
 	module string
 }
@@ -105,6 +109,7 @@ type ggufConfig struct {
 	End          json.RawMessage `json:"eos_token_id"`
 	Pad          json.RawMessage `json:"pad_token_id"`
 	Tie          bool            `json:"tie_word_embeddings"`
+	ggufExperts
 }
 
 // A ropeScaling is how rotary embeddings are stretched, under the names of transformers 4 and 5.
@@ -120,7 +125,9 @@ type ropeScaling struct {
 
 // ggufArchitectures are llama.cpp's names of the models of transformers that can be written; those of llama have the
 // halves of heads interleaved.
-var ggufArchitectures = map[string]string{"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+var ggufArchitectures = map[string]string{
+	"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe",
+}
 
 // OpenGGUF looks at a folder. The caller closes it.
 func OpenGGUF(ctx context.Context, folder string, opts GGUFOptions) (g *GGUF, err error) {
@@ -196,7 +203,7 @@ func (c *ggufConfig) check() error {
 	case len(c.Quantization) > 0 && string(c.Quantization) != "null":
 		return fmt.Errorf("%w: its weights are quantised already", loader.ErrUnsupported)
 	case ggufArchitectures[c.ModelType] == "":
-		return lacks("models of the type %.40q: of llama, mistral, qwen2 and qwen3 it is", c.ModelType)
+		return lacks("models of the type %.40q: of llama, mistral, mixtral, qwen2, qwen3 and qwen3_moe it is", c.ModelType)
 	case c.Activation != "" && c.Activation != "silu":
 		return lacks("a model with the activation %.40q", c.Activation)
 	case c.Window != nil && (c.UseWindow == nil || *c.UseWindow):
@@ -209,7 +216,7 @@ func (c *ggufConfig) check() error {
 		max(c.Layers, c.Heads, c.KeyHeads, c.HeadDim, c.Vocabulary, c.Hidden, c.Intermediate, c.Positions) > most:
 		return fmt.Errorf("%w: config.json: sizes that no model has", loader.ErrFormat)
 	}
-	return nil
+	return c.checkExperts(c.ModelType)
 }
 
 var (
@@ -228,10 +235,13 @@ func byTransformers(names []string) map[string]string {
 	return named
 }
 
-// ggufName returns llama.cpp's name of a tensor, with its block; false where it has none.
-func ggufName(name string) (named, within string, block int64, ok bool) {
+// nameOf returns llama.cpp's name of a tensor, with its block; false where it has none.
+func (g *GGUF) nameOf(name string) (named, within string, block int64, ok bool) {
 	if m := inBlock.FindStringSubmatch(name); m != nil {
-		if within, ok = ggufInside[m[2]]; ok {
+		if within, ok = ggufInside[m[2]]; g.config.number > 0 && (m[2] == "mlp.gate." || m[2] == "block_sparse_moe.gate.") {
+			within, ok = ggufRouter, true
+		}
+		if ok {
 			_, err := fmt.Sscan(m[1], &block)
 			return "blk." + m[1] + "." + within + m[3], within, block, err == nil
 		}
@@ -257,7 +267,12 @@ func (g *GGUF) tensors() error {
 			if strings.HasSuffix(w.Name, "rotary_emb.inv_freq") { // of old folders, which is computed
 				continue
 			}
-			named, within, block, ok := ggufName(w.Name)
+			if is, err := g.addExperts(w); err != nil {
+				return err
+			} else if is {
+				continue
+			}
+			named, within, block, ok := g.nameOf(w.Name)
 			switch {
 			case !ok:
 				return fmt.Errorf("%w: a GGUF file has no place for the tensor %.100q", loader.ErrUnsupported, w.Name)
@@ -279,10 +294,10 @@ func (g *GGUF) tensors() error {
 			g.all = append(g.all, t)
 		}
 	}
-	if !seen["token_embd."] || !seen["attn_q."] || !seen["ffn_down."] {
+	if !seen["token_embd."] || !seen["attn_q."] || !seen["ffn_down."] && !seen[ggufRouter] {
 		return fmt.Errorf("%w: it lacks tensors of a language model", loader.ErrFormat)
 	}
-	return nil
+	return g.expertsAreWhole()
 }
 
 // isTied reports whether the last layer's weight is the embedding, under another name.
@@ -310,10 +325,13 @@ func (g *GGUF) arrange(t *ggufTensor, within string) error {
 // choose decides the encoding of a tensor.
 func (g *GGUF) choose(t *ggufTensor, within string, block int64, tied bool) {
 	name := "F32"
-	if len(t.Shape) == 2 {
+	if len(t.Shape) > 1 && within != ggufRouter {
 		module := strings.TrimSuffix(t.from.Name, ".weight")
-		columns := int64(t.Shape[1])
+		columns := int64(t.Shape[len(t.Shape)-1])
 		name = g.kind.encoding(within, block, g.config.Layers, tied, columns)
+		if g.config.number == eightExperts && (within == "attn_v." || within == "attn_k.") && name != "" {
+			name = "Q8_0"
+		}
 		why := ""
 		for _, pattern := range g.opts.Keep {
 			if ok, _ := path.Match(pattern, module); ok {
@@ -341,7 +359,7 @@ func (k *ggufKind) encoding(within string, block, blocks int64, tied bool, colum
 		if tied {
 			name = k.last
 		}
-	case "attn_v.", "ffn_down.":
+	case "attn_v.", "ffn_down.", ggufDown:
 		// The first and the last eighth, and each third of what is between.
 		if k.better != "" && (block < blocks/8 || block >= 7*blocks/8 || (block-blocks/8)%3 == 2) {
 			name = k.better
@@ -382,6 +400,13 @@ func (g *GGUF) describe() error {
 	size("attention.value_length", c.HeadDim)
 	size("rope.dimension_count", c.HeadDim)
 	size("vocab_size", c.Vocabulary)
+	if c.number > 0 {
+		size("expert_count", c.number)
+		size("expert_used_count", c.Chosen)
+		if c.ModelType == qwen3Moe {
+			size("expert_feed_forward_length", c.Inner)
+		}
+	}
 	add(arch+".attention.layer_norm_rms_epsilon", float32(cmp.Or(c.Epsilon, 1e-6)))
 	add(arch+".rope.freq_base", float32(c.Theta))
 	switch r := c.Rope; r.Type {

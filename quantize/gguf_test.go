@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +41,13 @@ func inGGUF(t *testing.T, folder string, opts quantize.GGUFOptions) (string, *qu
 func ggufFolder(t *testing.T, dtype tensor.DType, change func(map[string]any)) string {
 	t.Helper()
 	folder := write(t, map[string][]loader.TensorData{"model.safetensors": chatTensors(t, dtype)}, change)
+	putTokenizer(t, folder)
+	return folder
+}
+
+// putTokenizer puts the chat model's tokenizer into a folder.
+func putTokenizer(t *testing.T, folder string) {
+	t.Helper()
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
 		text, err := os.ReadFile(filepath.Join(chat, name))
 		if err != nil {
@@ -46,7 +55,97 @@ func ggufFolder(t *testing.T, dtype tensor.DType, change func(map[string]any)) s
 		}
 		put(t, folder, name, string(text))
 	}
-	return folder
+}
+
+// chatWords is how many tokens the chat model has.
+const chatWords = 420
+
+// TestGGUFOfExperts: of folders with experts in one tensor and one by one the same file is made, off by what is told and no more; one
+// that keeps all computes the same.
+func TestGGUFOfExperts(t *testing.T) {
+	for _, kind := range []string{"qwen3_moe", "mixtral"} {
+		k := stackKinds[kind]
+		k.words = chatWords
+		stacked, apart := k.folder(t, true), k.folder(t, false)
+		putTokenizer(t, stacked)
+		putTokenizer(t, apart)
+		for _, to := range []string{"q8_0", "q4_k"} {
+			want, report := inGGUF(t, apart, quantize.GGUFOptions{Kind: to})
+			got, _ := inGGUF(t, stacked, quantize.GGUFOptions{Kind: to, MemoryBytes: 8 << 10})
+			for name, bits := range contents(t, want) {
+				if contents(t, got)[name] != bits {
+					t.Errorf("%s as %s: %s is another", kind, to, name)
+				}
+			}
+			if want := stackLayers*(4+3) + 2; len(report.Layers) != want || len(report.Kept) > 0 {
+				t.Errorf("%s as %s: %d layers, want %d; kept %v", kind, to, len(report.Layers), want, report.Kept)
+			}
+			var lost, all float64
+			original := open(t, stacked)
+			for _, w := range build(t, want).Weights() {
+				base, which, of := strings.Cut(w.Name, ".experts.")
+				if !of {
+					continue
+				}
+				stack, half := which, 0
+				if which != "down_proj" {
+					stack = "gate_up_proj"
+				}
+				if which == "up_proj" {
+					half = 1
+				}
+				from, ok := original.Weight(base + ".experts." + stack)
+				if !ok {
+					t.Fatalf("%s: no tensor for %s", kind, w.Name)
+				}
+				x, y := numbersOf(t, from), numbersOf(t, w)
+				const size = stackInner * stackHidden
+				parts := len(x) / len(y)
+				for i := range y {
+					v := x[(i/size*parts+half)*size+i%size]
+					lost, all = lost+math.Pow(float64(v-y[i]), 2), all+float64(v)*float64(v)
+				}
+			}
+			if off := math.Sqrt(lost / all); !(off > 0 && off < map[string]float64{"q8_0": 0.006, "q4_k": 0.06}[to]) {
+				t.Errorf("%s as %s: experts are off by %v", kind, to, off)
+			}
+		}
+		kept, report := inGGUF(t, stacked, quantize.GGUFOptions{Kind: "q8_0", Keep: []string{"*"}})
+		if !slices.Contains(report.Kept, quantize.Kept{Module: "model.layers.1.mlp.experts.up_proj", Reason: "--keep *"}) {
+			t.Errorf("%s: kept %v", kind, report.Kept)
+		}
+		if !bytes.Equal(logits(t, build(t, stacked)), logits(t, build(t, kept))) {
+			t.Errorf("%s: a file that keeps all computes something else", kind)
+		}
+	}
+}
+
+// TestGGUFOfExpertsRefuses: experts that are missing, of other sizes, or that the file would not say.
+func TestGGUFOfExpertsRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		set   map[string]any
+		class error
+		want  string
+	}{
+		"fewer":          {map[string]any{"num_experts": stackExperts - 1}, loader.ErrFormat, "does not fit 4 experts"},
+		"more":           {map[string]any{"num_experts": stackExperts + 1}, loader.ErrFormat, "expert 5 is missing"},
+		"none":           {map[string]any{"num_experts": 0}, loader.ErrFormat, "0 experts"},
+		"not normalized": {map[string]any{"norm_topk_prob": false}, loader.ErrUnsupported, "not normalized"},
+		"dense layers":   {map[string]any{"mlp_only_layers": []int{1}}, loader.ErrUnsupported, "without experts"},
+		"few layers":     {map[string]any{"num_hidden_layers": 1}, loader.ErrFormat, "in block 1 of 1"},
+		"many layers":    {map[string]any{"num_hidden_layers": 3}, loader.ErrFormat, "6 tensors of experts, of 9"},
+	} {
+		k := stackKinds["qwen3_moe"]
+		k.words = chatWords
+		k.config = maps.Clone(k.config)
+		maps.Copy(k.config, c.set)
+		folder := k.folder(t, true)
+		putTokenizer(t, folder)
+		if _, err := quantize.OpenGGUF(t.Context(), folder, quantize.GGUFOptions{Kind: "q8_0"}); !errors.Is(err, c.class) ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: want …%s… of class %v, got %v", name, c.want, c.class, err)
+		}
+	}
 }
 
 // TestGGUF: the weights of a file that is read as the model are those of the folder, off by what is told and no more,

@@ -101,6 +101,7 @@ func (g *GGUF) writeAll(ctx context.Context, file *os.File, report *Report, prog
 // A ggufChunk is rows of a tensor on their way into the file.
 type ggufChunk struct {
 	t             *ggufTensor
+	from          tensor.Weight // of the folder
 	columns       int64
 	rowBytes, out int64 // of the folder, and of the file
 	raw, blocks   []byte
@@ -111,9 +112,9 @@ type ggufChunk struct {
 // writeTensor writes a tensor of the folder.
 func (g *GGUF) writeTensor(ctx context.Context, t *ggufTensor, file *os.File, at int64, progress func(int64)) (Layer, error) {
 	columns := int64(t.Shape[len(t.Shape)-1])
-	rows := int64(1)
-	if len(t.Shape) == 2 {
-		rows = int64(t.Shape[0])
+	rows, sources := int64(1), t.sources()
+	if len(t.Shape) > 1 {
+		rows = int64(t.Shape[len(t.Shape)-2])
 	} else if t.heads > 0 { // a bias, whose numbers are moved as rows are
 		rows, columns = columns, 1
 	}
@@ -121,7 +122,8 @@ func (g *GGUF) writeTensor(ctx context.Context, t *ggufTensor, file *os.File, at
 	if err != nil {
 		return Layer{}, err
 	}
-	c := &ggufChunk{t: t, columns: columns, rowBytes: t.from.Bytes() / rows, out: bytes / rows}
+	before, all := int64(len(sources))*sources[0].Bytes(), int64(len(sources))*rows
+	c := &ggufChunk{t: t, columns: columns, rowBytes: before / all, out: bytes / all}
 	each := c.rowBytes + c.out + 16
 	work := 8 * columns * int64(goruntime.GOMAXPROCS(0)) // the numbers of a row, and what they come back as
 	const most = 32 << 20                                // bytes at a time: more is not faster
@@ -131,31 +133,34 @@ func (g *GGUF) writeTensor(ctx context.Context, t *ggufTensor, file *os.File, at
 	}
 	c.raw, c.blocks = make([]byte, n*c.rowBytes), make([]byte, n*c.out)
 	c.errors, c.squares = make([]float64, n), make([]float64, n)
-	layer := Layer{Module: t.module, Rows: rows, Columns: columns, BytesBefore: t.from.Bytes(), BytesAfter: bytes}
-	for first := int64(0); first < rows; first += n {
-		n := min(n, rows-first)
-		if err := c.read(ctx, rows, first, n); err != nil {
-			return layer, err
+	layer := Layer{Module: t.module, Rows: all, Columns: columns, BytesBefore: before, BytesAfter: bytes}
+	for i, from := range sources {
+		c.from = from
+		for first := int64(0); first < rows; first += n {
+			n := min(n, rows-first)
+			if err := c.read(ctx, rows, first, n); err != nil {
+				return layer, err
+			}
+			if err := c.encode(ctx, first, n); err != nil {
+				return layer, err
+			}
+			for r := range n {
+				layer.errors, layer.squares = layer.errors+c.errors[r], layer.squares+c.squares[r]
+			}
+			if _, err := file.WriteAt(c.blocks[:n*c.out], at+(int64(i)*rows+first)*c.out); err != nil {
+				return layer, err
+			}
+			progress(n * c.rowBytes)
 		}
-		if err := c.encode(ctx, first, n); err != nil {
-			return layer, err
-		}
-		for r := range n {
-			layer.errors, layer.squares = layer.errors+c.errors[r], layer.squares+c.squares[r]
-		}
-		if _, err := file.WriteAt(c.blocks[:n*c.out], at+first*c.out); err != nil {
-			return layer, err
-		}
-		progress(n * c.rowBytes)
 	}
 	layer.Error = relative(layer.errors, layer.squares)
-	layer.BitsPerWeight = 8 * float64(bytes) / (float64(rows) * float64(columns))
+	layer.BitsPerWeight = 8 * float64(bytes) / (float64(all) * float64(columns))
 	return layer, nil
 }
 
 // read reads rows as the file has them: those of a head that are turned together side by side.
 func (c *ggufChunk) read(ctx context.Context, rows, first, n int64) error {
-	span := c.t.from.Span()
+	span := c.from.Span()
 	if c.t.heads == 0 {
 		return span.ReadAt(ctx, c.raw[:n*c.rowBytes], first*c.rowBytes)
 	}
@@ -202,15 +207,15 @@ func (c *ggufChunk) encode(ctx context.Context, first, n int64) error {
 func (c *ggufChunk) row(first, r int64, numbers, back []float32) error {
 	e, to := c.t.Encoding, c.blocks[r*c.out:][:c.out]
 	raw := c.raw[r*c.rowBytes:][:c.rowBytes]
-	if e.DType == c.t.from.DType {
+	if e.DType == c.from.DType {
 		copy(to, raw)
 		c.errors[r], c.squares[r] = 0, 0
 		return nil
 	}
-	decode(numbers, raw, c.t.from.DType)
+	decode(numbers, raw, c.from.DType)
 	for i, x := range numbers {
 		if x-x != 0 {
-			return &notFinite{name: c.t.from.Name, row: first + r, column: int64(i), value: x}
+			return &notFinite{name: c.from.Name, row: first + r, column: int64(i), value: x}
 		}
 	}
 	if e.DType == tensor.Float32 {
@@ -220,7 +225,7 @@ func (c *ggufChunk) row(first, r int64, numbers, back []float32) error {
 		return nil
 	}
 	if k := e.Encode(to, numbers); k < len(numbers) {
-		return &notFinite{name: c.t.from.Name, row: first + r, column: int64(k), value: numbers[k]}
+		return &notFinite{name: c.from.Name, row: first + r, column: int64(k), value: numbers[k]}
 	}
 	e.Decode(back, to)
 	lost, all := 0.0, 0.0

@@ -21,19 +21,27 @@ import (
 )
 
 // The sizes of small models of experts.
-const stackHidden, stackInner, stackExperts, stackLayers = 64, 96, 5, 2
+const stackHidden, stackInner, stackExperts, stackLayers, stackWords = 64, 96, 5, 2, 40
 
 // A stackKind is a type of model whose folders may have all experts in one tensor.
 type stackKind struct {
 	// turned has tensors [experts, in, out] whose gates and ups take turns, and biases.
 	turned bool
+	// bare has no norms of heads.
+	bare bool
+	// words are those of its vocabulary, 0 for stackWords.
+	words  int
 	config map[string]any
 }
 
 var stackKinds = map[string]stackKind{
 	"qwen3_moe": {config: map[string]any{
 		"architectures": []string{"Qwen3MoeForCausalLM"}, "model_type": "qwen3_moe", "num_experts": stackExperts,
-		"moe_intermediate_size": stackInner,
+		"moe_intermediate_size": stackInner, "norm_topk_prob": true,
+	}},
+	"mixtral": {bare: true, config: map[string]any{
+		"architectures": []string{"MixtralForCausalLM"}, "model_type": "mixtral", "num_local_experts": stackExperts,
+		"intermediate_size": stackInner, "sliding_window": nil,
 	}},
 	"gpt_oss": {turned: true, config: map[string]any{
 		"architectures": []string{"GptOssForCausalLM"}, "model_type": "gpt_oss", "num_local_experts": stackExperts,
@@ -44,6 +52,9 @@ var stackKinds = map[string]stackKind{
 // folder makes a model with random weights, with the weights of experts in one tensor or one by one. They are the same numbers.
 func (k stackKind) folder(t *testing.T, stacked bool) string {
 	t.Helper()
+	if k.words == 0 {
+		k.words = stackWords
+	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	var list []loader.TensorData
 	add := func(name string, numbers []float32, shape ...int) {
@@ -63,8 +74,8 @@ func (k stackKind) folder(t *testing.T, stacked bool) string {
 		}
 		add(name, random(mean, spread, n), shape...)
 	}
-	plain("model.embed_tokens.weight", 0, 1, 40, stackHidden)
-	plain("lm_head.weight", 0, 0.3, 40, stackHidden)
+	plain("model.embed_tokens.weight", 0, 1, k.words, stackHidden)
+	plain("lm_head.weight", 0, 0.3, k.words, stackHidden)
 	plain("model.norm.weight", 1, 0.1, stackHidden)
 	for i := range stackLayers {
 		p := fmt.Sprintf("model.layers.%d.", i)
@@ -82,8 +93,10 @@ func (k stackKind) folder(t *testing.T, stacked bool) string {
 			plain(p+"mlp.router.weight", 0, 0.3, stackExperts, stackHidden)
 			plain(p+"mlp.router.bias", 0, 0.1, stackExperts)
 		} else {
-			plain(p+"self_attn.q_norm.weight", 1, 0.1, 16)
-			plain(p+"self_attn.k_norm.weight", 1, 0.1, 16)
+			if !k.bare {
+				plain(p+"self_attn.q_norm.weight", 1, 0.1, 16)
+				plain(p+"self_attn.k_norm.weight", 1, 0.1, 16)
+			}
 			plain(p+"mlp.gate.weight", 0, 0.3, stackExperts, stackHidden)
 		}
 		const size = stackInner * stackHidden
@@ -146,11 +159,11 @@ func (k stackKind) folder(t *testing.T, stacked bool) string {
 		}
 	}
 	return write(t, map[string][]loader.TensorData{"model.safetensors": list}, func(c map[string]any) {
-		maps.Copy(c, k.config)
 		maps.Copy(c, map[string]any{
-			"num_experts_per_tok": 2, "vocab_size": 40, "num_hidden_layers": stackLayers, "tie_word_embeddings": false, "dtype": "bfloat16",
+			"num_experts_per_tok": 2, "vocab_size": k.words, "num_hidden_layers": stackLayers, "tie_word_embeddings": false, "dtype": "bfloat16",
 			"attention_bias": k.turned, "hidden_size": stackHidden, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128,
 		})
+		maps.Copy(c, k.config)
 	})
 }
 
@@ -319,7 +332,7 @@ func TestStackedGranite(t *testing.T) {
 	granite := write(t, map[string][]loader.TensorData{"model.safetensors": list}, func(c map[string]any) {
 		maps.Copy(c, map[string]any{
 			"architectures": []string{"GraniteMoeForCausalLM"}, "model_type": "granitemoe", "num_local_experts": stackExperts,
-			"intermediate_size": stackInner, "num_experts_per_tok": 2, "vocab_size": 40, "num_hidden_layers": stackLayers,
+			"intermediate_size": stackInner, "num_experts_per_tok": 2, "vocab_size": stackWords, "num_hidden_layers": stackLayers,
 			"tie_word_embeddings": false, "dtype": "bfloat16", "hidden_size": stackHidden, "num_attention_heads": 4,
 			"num_key_value_heads": 2, "max_position_embeddings": 128,
 		})
