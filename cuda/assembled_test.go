@@ -184,7 +184,7 @@ func TestOldestAssembledAreDropped(t *testing.T) {
 	}
 }
 
-// TestFamiliesLoadOnce: streams that ask for a family at the same time get one module.
+// TestFamiliesLoadOnce: streams that ask for a kernel at the same time get one module.
 func TestFamiliesLoadOnce(t *testing.T) {
 	dev, lib := openAlone(t, "fault=cuModuleLoadDataEx:2:200")
 	var all sync.WaitGroup
@@ -194,7 +194,7 @@ func TestFamiliesLoadOnce(t *testing.T) {
 	}
 	all.Wait()
 	if err := dev.LoadKernel("om_unary_f"); err != nil {
-		t.Error("a family that could not be loaded is not tried again:", err)
+		t.Error("a kernel that could not be loaded is not tried again:", err)
 	}
 	if n := lib.Report().Left["modules"]; n != 2 {
 		t.Errorf("%d modules", n)

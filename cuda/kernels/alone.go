@@ -18,15 +18,29 @@ func Alone(image []byte, kernel string) ([]byte, error) {
 			}
 			return append(alone, rest...), nil
 		}
-		end := bytes.Index(rest[begin:], []byte("\n}\n"))
-		if end < 0 {
+		size := bodyEnd(rest[begin:])
+		if size < 0 {
 			return nil, fmt.Errorf("a kernel beside %s has no end", kernel)
 		}
-		end += begin + len("\n}\n")
 		alone = append(alone, rest[:begin]...)
 		if bytes.HasPrefix(rest[begin+len(head):], append([]byte(kernel), '(')) {
-			alone, found = append(alone, rest[begin:end]...), true
+			alone, found = append(alone, rest[begin:begin+size]...), true
 		}
-		rest = rest[end:]
+		rest = rest[begin+size:]
 	}
+}
+
+// bodyEnd returns where the body that text begins with ends, with the end of its last line; −1 if it does not. Braces within it are
+// those of scopes and of operands.
+func bodyEnd(text []byte) int {
+	depth, at := 0, 0
+	for line := range bytes.Lines(text) {
+		opened := bytes.Count(line, []byte("{"))
+		depth += opened - bytes.Count(line, []byte("}"))
+		at += len(line)
+		if depth == 0 && opened == 0 && bytes.Equal(line, []byte("}\n")) {
+			return at
+		}
+	}
+	return -1
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/optimem/optimem/cuda/kernels"
 )
 
-// TestAlone: an image with one kernel has that one as it is in the whole image, no other, and everything that is no kernel; all of them
-// together have nothing else.
+// TestAlone: an image with one kernel has no other, and beside it what the others have; all kernels and that are the whole image. Beside
+// kernels are declarations and functions.
 func TestAlone(t *testing.T) {
 	done := make(map[string]bool)
 	for _, name := range kernels.Names() {
@@ -22,43 +22,16 @@ func TestAlone(t *testing.T) {
 			continue
 		}
 		done[family] = true
-		whole, err := kernels.Image(family, 80)
-		if err != nil {
-			t.Fatal(err)
-		}
-		head := []byte(".visible .entry ")
-		var own int
-		var rest []byte
-		names := slices.DeleteFunc(kernels.Names(), func(n string) bool { f, err := kernels.Family(n); return err != nil || f != family })
-		if n := bytes.Count(whole, head); n != len(names) {
-			t.Errorf("%s: %d kernels, and names of %d", family, n, len(names))
-		}
-		for _, n := range names {
-			alone, err := kernels.Alone(whole, n)
+		names := slices.DeleteFunc(kernels.Names(), func(n string) bool {
+			f, err := kernels.Family(n)
+			return err != nil || f != family
+		})
+		for _, capability := range []int{75, 90} {
+			whole, err := kernels.Image(family, capability)
 			if err != nil {
 				t.Fatal(err)
 			}
-			begin := bytes.Index(alone, append(head, (n+"(")...))
-			if begin < 0 || bytes.Count(alone, head) != 1 {
-				t.Fatalf("%s: the kernel is not there, or not alone", n)
-			}
-			end := begin + bytes.Index(alone[begin:], []byte("\n}\n")) + len("\n}\n")
-			if !bytes.Contains(whole, alone[begin:end]) {
-				t.Errorf("%s is another kernel", n)
-			}
-			others := slices.Concat(alone[:begin], alone[end:])
-			if rest != nil && !bytes.Equal(others, rest) {
-				t.Errorf("%s: what stands beside it is something else", n)
-			}
-			rest, own = others, own+end-begin
-			for line := range strings.Lines(string(alone[begin:end])) {
-				if called, ok := strings.CutSuffix(line, ",\n"); ok && strings.HasPrefix(called, "_Z") && !bytes.Contains(rest, []byte(called)) {
-					t.Errorf("%s: %s is not there", n, called)
-				}
-			}
-		}
-		if own+len(rest) != len(whole) {
-			t.Errorf("%s: %d bytes of kernels, %d beside them, %d in all", family, own, len(rest), len(whole))
+			checkAlone(t, family, whole, names)
 		}
 	}
 	if whole, err := kernels.Image("copy", 80); err != nil {
@@ -67,5 +40,46 @@ func TestAlone(t *testing.T) {
 		t.Error("the begin of a name is taken for it")
 	} else if _, err := kernels.Alone(whole[:len(whole)/2], "om_gather_1"); err == nil {
 		t.Error("half an image is taken")
+	}
+}
+
+func checkAlone(t *testing.T, family string, whole []byte, names []string) {
+	t.Helper()
+	const head = ".visible .entry "
+	if n := bytes.Count(whole, []byte(head)); n != len(names) {
+		t.Errorf("%s: %d kernels, and names of %d", family, n, len(names))
+	}
+	sum := 0
+	for _, n := range names {
+		alone, err := kernels.Alone(whole, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Count(alone, []byte(head)) != 1 || !bytes.Contains(alone, []byte(head+n+"(")) {
+			t.Errorf("%s: the kernel is not there, or not alone", n)
+		}
+		sum += len(alone)
+		depth := 0
+		for line := range strings.Lines(string(alone)) {
+			before := depth
+			depth += strings.Count(line, "{") - strings.Count(line, "}")
+			switch {
+			case depth < 0:
+				t.Fatalf("%s: more ends than begins", n)
+			case before > 0 || strings.ContainsAny(line[:1], ".(){/;\n"):
+			case strings.HasPrefix(line, "\t.param") || strings.HasPrefix(line, "\t//"):
+			default:
+				t.Fatalf("%s: %q is in no body", n, line)
+			}
+		}
+		if depth != 0 {
+			t.Errorf("%s: %d bodies have no end", n, depth)
+		}
+	}
+	// What stands beside kernels counts as often as there are kernels, and they once.
+	if n := len(names) - 1; n > 0 {
+		if beside := (sum - len(whole)) / n; (sum-len(whole))%n != 0 || beside <= 0 || beside >= len(whole) {
+			t.Errorf("%s: %d bytes alone, %d together", family, sum, len(whole))
+		}
 	}
 }
