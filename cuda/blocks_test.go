@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/tensor"
 )
 
 // TestDivide: large products have large blocks, small ones small blocks, and few results of many terms have parts that
@@ -71,5 +72,36 @@ func TestDivideAlone(t *testing.T) {
 	}
 	if most != fewParts {
 		t.Errorf("%d parts at most, want %d", most, fewParts)
+	}
+}
+
+// TestRoundedBlocksAreFaster: blocks of 256 columns take the place of those of 128 where there is work for the whole GPU in them, and
+// sum up in the same parts.
+func TestRoundedBlocksAreFaster(t *testing.T) {
+	for _, c := range []struct {
+		count, m, n, k int64
+		larger         bool
+	}{
+		{1, 4096, 4096, 4096, true}, {1, 2048, 2304, 768, true}, {1, 2048, 128, 4096, false}, {96, 128, 128, 64, false},
+		{1, 1024, 1024, 1024, false}, {12, 512, 512, 64, true},
+	} {
+		d := divide(tensorBlocks, c.count, c.m, c.n, c.k)
+		larger := d.with(roundedBlocks, c.count, c.m, c.n)
+		if d.suffix == onlySixteens && larger.cost() < d.cost() != c.larger || d.suffix != onlySixteens && c.larger {
+			t.Errorf("%d × %d × %d × %d: in blocks %s, cost %g, larger ones %g", c.count, c.m, c.n, c.k, d.suffix, d.cost(), larger.cost())
+		}
+		if larger.part != d.part || larger.parts != d.parts {
+			t.Errorf("%d parts of %d terms, not %d of %d", larger.parts, larger.part, d.parts, d.part)
+		}
+	}
+}
+
+// TestNearby: factors are too far apart for an int from 32 GiB on.
+func TestNearby(t *testing.T) {
+	for step, want := range map[int]bool{1 << 20: true, 1<<33 - 2: true, 1<<33 - 1: false, 1 << 40: false} {
+		o := operand{dtype: tensor.Float32, layout: tensor.Layout{Shape: tensor.Shape{2, 1}, Strides: []int{step, 1}}}
+		if got := nearby(o); got != want {
+			t.Errorf("lines %d apart: %v", step, got)
+		}
 	}
 }

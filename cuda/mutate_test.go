@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -100,6 +101,11 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"om_tensor_narrow_64": {one(func(w *written) graph.Operand {
 			return w.op("linear", graph.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
 		})},
+		"om_tensor_narrow_256": {one(func(w *written) graph.Operand {
+			return w.op("linear", graph.Attrs{"precision": "bf16"}, w.constant(false, 20, 140), w.constant(false, 70, 140))
+		}), one(func(w *written) graph.Operand {
+			return w.op("matmul", graph.Attrs{"precision": "bf16", "alpha": 1.0}, w.constant(false, 20, 140), w.constant(false, 140, 72))
+		})},
 		"om_tensor_tf32_64": {one(func(w *written) graph.Operand {
 			return w.op("linear", graph.Attrs{"precision": "tf32"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
 		})},
@@ -120,8 +126,9 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 			a := graph.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
 			return w.op("conv", a, w.constant(false, 2, 5, 6, 5), w.constant(false, 20, 5, 3, 3), w.constant(false, 20))
 		})},
-		"om_conv_tensor_narrow_64": {one(tensorConv)},
-		"om_conv_last_4":           {one(tensorConv)},
+		"om_conv_tensor_narrow_64":  {one(tensorConv)},
+		"om_conv_tensor_narrow_256": {one(tensorConv)},
+		"om_conv_last_4":            {one(tensorConv)},
 		"om_gemv_8": {one(func(w *written) graph.Operand {
 			return w.op("linear", nil, w.constant(false, 3, 1032), w.constant(false, 10, 1032))
 		})},
@@ -141,6 +148,11 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"om_flash_bf16_64":     {attends(graph.Attrs{"precision": "bf16"}, 20, 130, 32, 64)},
 	} {
 		t.Run(kernel, func(t *testing.T) {
+			if strings.HasSuffix(kernel, "narrow_256") {
+				defer cuda.OnlyTensorBlocks(0)()
+				defer cuda.OnlyConvBlocks(0)()
+				defer cuda.RoundedSpeed(math.Inf(1))()
+			}
 			for _, g := range graphs {
 				if _, err := changed(t, g, kernel, func(body string) string { return body }); err != nil {
 					t.Fatal(err)
