@@ -99,6 +99,10 @@ var convCases = map[string]convCase{
 		blocks: 1, place: func(_ *written, x, weight operand) (operand, operand) {
 			return lastly(x, 3, 9), weight
 		}},
+	"some of a weight's channels last": {x: []int{2, 16, 5, 7}, w: []int{20, 24, 3, 2},
+		blocks: 1, place: func(_ *written, x, weight operand) (operand, operand) {
+			return lastly(x, 0, 16), lastly(weight, 8, 16)
+		}},
 	"unaligned": {x: []int{2, 17, 5, 7}, w: []int{20, 17, 1, 1},
 		blocks: 1, place: func(_ *written, x, weight operand) (operand, operand) {
 			weight.Layout.Shape, weight.Layout.Strides = tensor.Shape{20, 16, 1, 1}, []int{16, 1, 1, 1}

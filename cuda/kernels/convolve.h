@@ -34,9 +34,9 @@ struct term {
 #define NOWHERE (-(1 << 30))
 
 // end_convolved ends four results and writes them: those of a pixel of all images from a channel of a group on, where channels lie behind
-// each other, else those of the channel from the pixel on. parts is where sums of parts go, if the results are those.
+// each other, else those of the channel from the pixel on. parts is where sums of parts go, if the results are those, of one part.
 template <class T>
-OM_DEVICE void end_convolved(T *out, float *parts, const geometry &g, om_i64 group, om_i64 r, om_i64 o, float *v, const T *bias,
+OM_DEVICE void end_convolved(T *out, float *parts, int part, const geometry &g, om_i64 group, om_i64 r, om_i64 o, float *v, const T *bias,
 							 om_i64 bias_step, ENDING_AS(const om_layout &, T, float), int last, int fours) {
 	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], n = g.batch * pixels, channels = g.groups * g.outputs;
 	if (r >= n || o >= g.outputs)
@@ -44,13 +44,14 @@ OM_DEVICE void end_convolved(T *out, float *parts, const geometry &g, om_i64 gro
 	om_i64 channel = group * g.outputs + o, image = r / pixels, at = r - image * pixels;
 	om_i64 i = last ? r * channels + channel : (image * channels + channel) * pixels + at;
 	om_i64 left = last ? g.outputs - o : n - r, first = i;
+	float *parts_at = parts + part * n * channels;
 #pragma unroll 1
 	for (int e = 0; e < 4 && e < left; e++) {
 		float y = v[0];
 		if (!parts)
 			y = finish_one<T>(y, channel, i, bias, bias_step, END);
 		if (!fours && parts)
-			parts[i] = y;
+			parts_at[i] = y;
 		else if (!fours)
 			om_round(&out[i], y);
 		v[0] = v[1], v[1] = v[2], v[2] = v[3], v[3] = y;
@@ -61,7 +62,7 @@ OM_DEVICE void end_convolved(T *out, float *parts, const geometry &g, om_i64 gro
 			at = 0, i += (channels - 1) * pixels;
 	}
 	if (fours && parts)
-		write_four(parts + first, v);
+		write_four(parts_at + first, v);
 	else if (fours)
 		store_four(out + first, v, 4, true);
 }
@@ -109,9 +110,8 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 	spot s = spot_of(n, g.outputs, g.groups, ROWS, COLS);
 	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
 
-	float *parts_at = parts ? parts + s.part * n * channels : 0;
 	auto end_four = [&](int row, int column, float *v) {
-		end_convolved(out, parts_at, g, s.z, s.top + row, s.first + column, v, bias, bias_step, END, last, fours);
+		end_convolved(out, parts, s.part, g, s.z, s.top + row, s.first + column, v, bias, bias_step, END, last, fours);
 	};
 #if TENSOR
 	if constexpr (TENSOR >= M::SINCE) {

@@ -119,8 +119,21 @@ OM_DEVICE om_u32 halves_of(om_f16, float low, float high) {
 	return x.bits | (om_u32)y.bits << 16;
 }
 
-// fold makes one factor of what a batch norm divides and multiplies by.
-OM_DEVICE void fold(channel_end &own) { own.w /= own.root; }
+// A channel_end is what the results of a channel end with: their bias, which may be none, and the batch norm, where there is one, with one
+// factor for what it divides and multiplies by.
+struct channel_end {
+	float bias, mean, factor, b;
+
+	template <class T>
+	__device__ __forceinline__ void begin(om_i64 channel, const T *biases, om_i64 bias_step, const T *norm_w, const T *norm_b, const T *means,
+										  const T *vars, const norm_steps &steps, float eps) {
+		bias = biases ? om_float(biases[channel * bias_step]) : -0.0f; // which added changes nothing
+		if (means) {
+			mean = om_float(means[channel * steps.mean]), b = om_float(norm_b[channel * steps.b]);
+			factor = om_float(norm_w[channel * steps.w]) / sqrtf(om_float(vars[channel * steps.var]) + eps);
+		}
+	}
+};
 
 // An ending_four is four results, of which the first is an element of all, and where they do not lie in fours which ones the others are.
 // Those that are not there are as the last that is.
@@ -138,7 +151,7 @@ template <class T> struct ending_four {
 		if (how & NORMED)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
-				v[e] = (v[e] - ends[e % CHANNELS].mean) * ends[e % CHANNELS].w + ends[e % CHANNELS].b;
+				v[e] = (v[e] - ends[e % CHANNELS].mean) * ends[e % CHANNELS].factor + ends[e % CHANNELS].b;
 		if (how & MORE) {
 			if (how & IN_LINE) {
 				uint2 four = *(const uint2 *)(added + first);
@@ -219,11 +232,8 @@ OM_DEVICE void end_pixels(const float *sums, float *space, T *out, float *parts,
 	om_u32 given = ending_of(parts, mean, added, added_view, fours);
 	channel_end ends[4];
 #pragma unroll
-	for (int e = 0; e < 4; e++) {
+	for (int e = 0; e < 4; e++)
 		ends[e].begin(channel + (e < there ? e : there - 1), bias, bias_step, norm_w, norm_b, mean, var, steps, eps);
-		if (mean)
-			fold(ends[e]);
-	}
 #pragma unroll 1
 	for (int column = lane / 4; column < WIDTH && first + column < n; column += 8) {
 		om_u32 how = kept(given);
@@ -265,8 +275,6 @@ OM_DEVICE void end_channels(const float *sums, float *space, T *out, float *part
 		om_i64 channel = group * g.outputs + o;
 		channel_end end;
 		end.begin(channel, bias, bias_step, norm_w, norm_b, mean, var, steps, eps);
-		if (mean)
-			fold(end);
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			int column = lane * 4 + half * (WIDTH / 2), there = n - first - column, p = at[half];
@@ -336,7 +344,7 @@ OM_DEVICE void hopper_convolve(typename M::T *out, float *parts, const typename 
 		float v[4];
 		for (int e = 0; e < 4; e++)
 			v[e] = plain_sum<M>(x, w, g, group, first + column + (last ? 0 : e), top + row + (last ? e : 0), from, to);
-		end_convolved(out, parts_at, g, group, first + column, top + row, v, bias, bias_step, END, last, fours);
+		end_convolved(out, parts, s.part, g, group, first + column, top + row, v, bias, bias_step, END, last, fours);
 	}
 #endif
 #endif
