@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/cuda"
-	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
@@ -21,7 +20,7 @@ import (
 // TestTensorConvs runs convolutions on tensor cores, and those of few channels in half floats.
 func TestTensorConvs(t *testing.T) {
 	dev, _ := open(t, "order=lazy:3 memory=64M")
-	compareConvs(t, dev)
+	compareConvs(t, dev, nil)
 }
 
 // TestTensorConvsOfOldGPUs: on GPUs before compute capability 8.0 other kernels compute them, but those of float16.
@@ -33,7 +32,7 @@ func TestTensorConvsOfOldGPUs(t *testing.T) {
 		t.Run(capability, func(t *testing.T) {
 			dev, lib := open(t, "order=lazy:3 memory=64M cc="+capability)
 			in := lib.Interpret(t)
-			compareConvs(t, dev)
+			compareConvs(t, dev, nil)
 			for _, name := range []string{"f16_128", "f16_64", "f16_32", "bf16_64", "narrow_64"} {
 				n, _ := in.Ran("om_conv_tensor_" + name)
 				if want := name[:3] == "f16"; (n > 0) != want {
@@ -61,8 +60,11 @@ type operand = graph.Operand
 func (c *convCase) groups() int { return max(c.attrs.Int("groups"), 1) }
 
 var convCases = map[string]convCase{
-	"1x1":           {x: []int{2, 16, 5, 7}, w: []int{40, 16, 1, 1}, blocks: 1},
-	"3x3":           {x: []int{2, 24, 7, 6}, w: []int{72, 24, 3, 3}, attrs: graph.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
+	"1x1":         {x: []int{2, 16, 5, 7}, w: []int{40, 16, 1, 1}, blocks: 1},
+	"3x3":         {x: []int{2, 24, 7, 6}, w: []int{72, 24, 3, 3}, attrs: graph.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
+	"many pixels": {x: []int{3, 16, 11, 13}, w: []int{70, 16, 3, 3}, blocks: 1, ends: true},
+	"many pixels, channels last": {x: []int{3, 16, 11, 12}, w: []int{68, 16, 3, 3},
+		attrs: graph.Attrs{"stride": []int{1, 2}, "padding": []int{1, 2}}, blocks: 1, ends: true, place: lastAll, reads: true},
 	"wide blocks":   {x: []int{1, 8, 12, 12}, w: []int{140, 8, 2, 2}, blocks: 0},
 	"narrow blocks": {x: []int{1, 8, 13, 12}, w: []int{36, 8, 2, 2}, blocks: 2, ends: true},
 	"stride": {x: []int{3, 16, 9, 8}, w: []int{20, 16, 3, 3},
@@ -96,6 +98,10 @@ var convCases = map[string]convCase{
 	"some of channels last": {x: []int{2, 24, 5, 7}, w: []int{20, 9, 3, 2},
 		blocks: 1, place: func(_ *written, x, weight operand) (operand, operand) {
 			return lastly(x, 3, 9), weight
+		}},
+	"some of a weight's channels last": {x: []int{2, 16, 5, 7}, w: []int{20, 24, 3, 2},
+		blocks: 1, place: func(_ *written, x, weight operand) (operand, operand) {
+			return lastly(x, 0, 16), lastly(weight, 8, 16)
 		}},
 	"unaligned": {x: []int{2, 17, 5, 7}, w: []int{20, 17, 1, 1},
 		blocks: 1, place: func(_ *written, x, weight operand) (operand, operand) {
@@ -135,17 +141,21 @@ func rounding(precision string) func(bits uint32) uint32 {
 	return func(bits uint32) uint32 { return (bits + 0x1000) &^ 0x1fff }
 }
 
-// compareConvs compares convolutions with those of the CPU, where factors are to be rounded with those of rounded factors.
-func compareConvs(t *testing.T, dev device.Device) {
+// compareConvs compares convolutions with those of the CPU, where factors are to be rounded with those of rounded factors; wanted says
+// which, nil all.
+func compareConvs(t *testing.T, dev *cuda.Device, wanted func(d tensor.DType, c *convCase) bool) {
 	pool := cpu.NewPool(1)
 	defer pool.Close()
-	info := dev.(*cuda.Device).Info()
+	info := dev.Info()
 	for _, how := range []struct {
 		name  string
 		dtype tensor.DType
 		bound float64
 	}{{"f16", tensor.Float16, 2e-3}, {"bf16", tensor.BFloat16, 1.6e-2}, {"narrow", tensor.Float32, 1e-5}, {"tf32", tensor.Float32, 1e-5}} {
 		for name, c := range convCases {
+			if wanted != nil && !wanted(how.dtype, &c) {
+				continue
+			}
 			run := func(t *testing.T, last bool) {
 				defer cuda.OnlyConvBlocks(c.blocks)()
 				attrs := graph.Attrs{"groups": 1}
@@ -213,9 +223,16 @@ func compareConvs(t *testing.T, dev device.Device) {
 					w.Outputs = []graph.Output{{Name: "y", Operand: y}}
 					return w.Graph
 				}
-				l, err := cuda.Lower(build(precision, false, nil))
+				lower := cuda.Lower
+				if wanted != nil {
+					lower = dev.Lower
+				}
+				l, err := lower(build(precision, false, nil))
 				if err != nil {
 					t.Fatal(err)
+				}
+				if wanted != nil && l.Steps[0].Kernel != cuda.HopperConvKernel {
+					t.Errorf("computed by %s", l.Steps[0].Kernel)
 				}
 				if how.name == "narrow" && c.w[0]/c.groups() >= 16 && c.x[0]*c.x[1] > 0 && !strings.HasSuffix(l.Steps[0].Kernel, "_bf16") {
 					t.Errorf("computed by %s", l.Steps[0].Kernel)

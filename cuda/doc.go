@@ -85,7 +85,10 @@
 // [LowerFor] decides which, from sizes and layouts; where rows are alone not from how many there are: their terms are cut in as many
 // parts for one row as for many. Each result is summed by the same instruction, in the same order, whatever the block; that order is not
 // mma.sync's, so that last bits differ from other GPUs'. Where the driver refuses the kernels, as before CUDA 12.0, the others compute.
-// Float32, convolutions, attention and other products than linears do without.
+// So are convolutions of half floats from some outputs, pixels and terms on (hopper_conv.h): 128 × 256 or 64 × 256 results, outputs by
+// pixels. The weight comes as boxes, what windows read is copied by a warpgroup, sixteen bytes of channels at a time, and is told to the
+// proxy that wgmma reads by. A batch norm divides once for each channel there, so that its last bits, too, differ from other kernels'.
+// Float32, attention and other products than linears do without.
 //
 // Convolutions in those precisions are implicit products of windows (a row per pixel) and weights (a row per output
 // channel; convolve.h). Terms are ordered by tap, then channel, so that sixteen bytes of channels are copied at a time.

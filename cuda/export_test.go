@@ -158,6 +158,16 @@ func HopperFrom(rows, alone int64) (undo func()) {
 	return func() { leastHopperRows, leastHopperColumns, leastHopperAlone = r, c, a }
 }
 
+// HopperConvsFrom has GPUs that have wgmma compute convolutions by it from as many outputs and pixels on, until it is undone.
+func HopperConvsFrom(outputs, pixels int64) (undo func()) {
+	o, p := leastHopperOutputs, leastHopperPixels
+	leastHopperOutputs, leastHopperPixels = outputs, pixels
+	return func() { leastHopperOutputs, leastHopperPixels = o, p }
+}
+
+// HopperConvKernel is what reports call convolutions that are computed by wgmma.
+const HopperConvKernel = hopperConvKernel
+
 // HopperKernel is what reports call linears that are computed by wgmma.
 const HopperKernel = hopperKernel
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,8 +44,14 @@ func TestHopperPTX(t *testing.T) {
 			return slices.ContainsFunc(g.Ops, func(op graph.Op) bool { return op.Kind == "linear" || op.Kind == "matmul" })
 		})
 	})
+	ranAll(t, in, "om_hopper_f16", "om_hopper_bf16")
+}
+
+// ranAll: kernels whose names begin so were all launched.
+func ranAll(t *testing.T, in *sim.Interpreter, prefixes ...string) {
+	t.Helper()
 	for _, name := range kernels.Names() {
-		if !strings.HasPrefix(name, "om_hopper_") {
+		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			continue
 		}
 		ran, all := in.Ran(name)
@@ -158,17 +165,38 @@ func TestHopperPTXMistakes(t *testing.T) {
 	const d = tensor.BFloat16
 	x, w, bias, added := numbers(d, 65, 456), numbers(d, 257, 456), numbers(d, 257), numbers(d, 65, 257)
 	g := loweredOp(t, graph.Op{Kind: "linear", Attrs: graph.Attrs{graph.RowsAlone: true, "act": "relu"}}, []*tensor.Tensor{x, w, bias, added}).Graph
-	run := func(old, with string) (data []byte, err error) {
+	plant(t, g, "om_hopper_bf16_64", map[string]change{
+		"a lot is not waited for":            {"mbarrier.try_wait.parity.shared::cta.b64 over", "setp.eq.u32 over,0,0;// "},
+		"nobody says that a lot was read":    {"mbarrier.arrive.shared::cta.b64", "// "},
+		"a lot has fewer bytes than come":    {`(mov.u32 %r\d+),40960;`, "$1,40944;"},
+		"sums are read while they are added": {"wgmma.wait_group.sync.aligned 0;", ""},
+		"lots are given back too early":      {"wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;"},
+		"products begin without a fence":     {"wgmma.fence.sync.aligned;", ""},
+		"barriers are not told to the unit":  {"fence.proxy.async.shared::cta;", ""},
+		"products are in no group":           {"wgmma.commit_group.sync.aligned;", ""},
+		"the first sums are added to":        {"setp.ne.b32 more,", "setp.eq.b32 more,"},
+		"halves are of another kind":         {"m64n256k16.f32.bf16.bf16", "m64n256k16.f32.f16.f16"},
+	})
+}
+
+// A change replaces all that an expression matches of a PTX.
+type change struct{ old, with string }
+
+// plant computes a graph with each of some mistakes in the PTX of a kernel, by one of which results, or the interpreter, must show it.
+func plant(t *testing.T, g *graph.Graph, kernel string, mistakes map[string]change) {
+	t.Helper()
+	run := func(t *testing.T, c change) (data []byte, err error) {
 		lib := sim.New(t, "order=lazy:1 memory=64M cc=90")
 		in := lib.Interpret(t)
 		in.Mutate = func(text []byte) []byte {
-			if !bytes.Contains(text, []byte(".entry om_hopper_bf16_64")) || old == "" {
+			old := regexp.MustCompile(c.old)
+			if !bytes.Contains(text, []byte(".entry "+kernel)) || c.old == "" {
 				return text
 			}
-			if !bytes.Contains(text, []byte(old)) {
-				t.Errorf("%q is not in the PTX", old)
+			if !old.Match(text) {
+				t.Errorf("%q is not in the PTX", c.old)
 			}
-			return bytes.ReplaceAll(text, []byte(old), []byte(with))
+			return old.ReplaceAll(text, []byte(c.with))
 		}
 		dev, err := cuda.New(cuda.Options{Library: lib.Path})
 		if err != nil {
@@ -182,26 +210,18 @@ func TestHopperPTXMistakes(t *testing.T) {
 		if err != nil {
 			return nil, errors.Join(err, errors.New(lib.Report().Message), dev.Close())
 		}
+		if ran, _ := in.Ran(kernel); ran == 0 {
+			t.Errorf("%s did not run", kernel)
+		}
 		return out["y"].Data, dev.Close()
 	}
-	want, err := run("", "")
+	want, err := run(t, change{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct{ old, with string }{
-		"a lot is not waited for":            {"mbarrier.try_wait.parity.shared::cta.b64 over", "setp.eq.u32 over,0,0;// "},
-		"nobody says that a lot was read":    {"mbarrier.arrive.shared::cta.b64", "// "},
-		"a lot has fewer bytes than come":    {"mov.u32 %r106,40960;", "mov.u32 %r106,40944;"},
-		"sums are read while they are added": {"wgmma.wait_group.sync.aligned 0;", ""},
-		"lots are given back too early":      {"wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;"},
-		"products begin without a fence":     {"wgmma.fence.sync.aligned;", ""},
-		"barriers are not told to the unit":  {"fence.proxy.async.shared::cta;", ""},
-		"products are in no group":           {"wgmma.commit_group.sync.aligned;", ""},
-		"the first sums are added to":        {"setp.ne.b32 more,", "setp.eq.b32 more,"},
-		"halves are of another kind":         {"m64n256k16.f32.bf16.bf16", "m64n256k16.f32.f16.f16"},
-	} {
+	for name, c := range mistakes {
 		t.Run(name, func(t *testing.T) {
-			data, err := run(c.old, c.with)
+			data, err := run(t, c)
 			if err == nil && bytes.Equal(data, want) {
 				t.Error("nobody misses it")
 			}

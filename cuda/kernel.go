@@ -140,6 +140,9 @@ func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 		step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool {
 			return p.Form == packedLast && !onTensorCores(capability, g.Values[op.In[p.In].Value].DType)
 		})
+		if in, out := g.Specs(op, nil, nil); op.Kind == "conv" && capability == kernels.HopperCapability {
+			lowerHopperConv(in, out, op.Attrs, step)
+		}
 		if capability == kernels.HopperCapability && op.Kind == "linear" && lowersToHopper(g, op) {
 			in, _ := g.Specs(op, nil, nil)
 			step.Kernel, step.WorkBytes = hopperKernel, max(step.WorkBytes, hopperWork(in, op.Attrs))

@@ -61,7 +61,7 @@ type launch struct {
 	work span
 	// blas says that a product is to be cuBLASLt's, if that can.
 	blas bool
-	// hopper says that a linear is one of wgmma, if the GPU's driver takes such kernels.
+	// hopper says that a linear or a convolution is one of wgmma, if the GPU's driver takes such kernels.
 	hopper bool
 
 	s *stream

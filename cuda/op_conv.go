@@ -196,7 +196,7 @@ func convWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	var bytes int64
 	if tensorConv(in, out, a) != "" {
 		p := tensorPlanOf(in, out, a)
-		bytes = p.xBytes + p.weightBytes + p.partBytes
+		bytes = p.workBytes()
 	}
 	if w, ok := winogradOf(in, out, a); ok && a.Bool(byWinograd) {
 		return w.workBytes()

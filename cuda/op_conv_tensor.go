@@ -107,6 +107,9 @@ type tensorPlan struct {
 	xBytes, weightBytes, partBytes int64
 }
 
+// workBytes is all of it.
+func (p *tensorPlan) workBytes() int64 { return p.xBytes + p.weightBytes + p.partBytes }
+
 func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 	count, m, n, k := convSizes(in, out, a)
 	p := tensorPlan{padded: paddedChannels(in[1])}
@@ -129,6 +132,10 @@ func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	x, w, bias, out := l.in[0], l.in[1], l.in[2], l.out[0]
 	p := tensorPlanOf(specs(l.in), specs(l.out), l.attrs)
+	hopper, err := l.hopperConv(&p)
+	if err != nil {
+		return err
+	}
 	xWork, rest := l.work.slice(0, p.xBytes), p.xBytes
 	weightWork := l.work.slice(rest, p.weightBytes)
 	parts := l.work.slice(rest+p.weightBytes, p.partBytes)
@@ -149,7 +156,7 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	switch {
 	case w.packed:
 		firstW, g.w = operand{span: w.span, dtype: w.dtype}, from.strides()
-	case !inChannels(w, g.w) || padded != g.inputs:
+	case !inChannels(w, g.w) || padded != g.inputs || hopper != "" && !from.whole(g.w):
 		firstW = operand{span: weightWork, dtype: w.dtype}
 		if err := l.channelsLast(firstW, w, from); err != nil {
 			return err
@@ -161,7 +168,11 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	if !last {
 		each = int64(g.out[0]) * int64(g.out[1]) * int64(g.out[2])
 	}
-	c := l.call("om_conv_tensor_" + name + p.suffix).write(out)
+	kernel, shared := "om_conv_tensor_"+name+p.suffix, int64(0)
+	if hopper != "" {
+		kernel, shared = hopper, hopperSharedBytes(p.rows)
+	}
+	c := l.call(kernel).write(out)
 	if p.parts > 1 {
 		c.scratch(parts)
 	} else {
@@ -169,7 +180,10 @@ func (l *launch) tensorConv(name string, g *geometry, biasStep int64) error {
 	}
 	c.read(first).read(firstW).read(bias).i64(biasStep).geometry(g).ending(l).i64(p.part).i32(int32(flag(last)))
 	c.i32(int32(flag(each%4 == 0 && out.address%16 == 0)))
-	if err := c.grid(dims{p.blocks, 1, 1}, dims{p.threads, 1, 1}, 0); err != nil || p.parts < 2 {
+	if hopper != "" {
+		c.withMap(firstW, g, p.rows)
+	}
+	if err := c.grid(dims{p.blocks, 1, 1}, dims{p.threads, 1, 1}, shared); err != nil || p.parts < 2 {
 		return err
 	}
 	c = l.call("om_conv_sum_" + suffix(out.dtype)).write(out).scratch(parts).read(bias).i64(biasStep)
@@ -196,6 +210,17 @@ type turn struct {
 func (t turn) strides() [5]int {
 	c := t.groups * t.padded
 	return [5]int{c * t.in[2] * t.in[1] * t.in[0], 1, c * t.in[2] * t.in[1], c * t.in[2], c}
+}
+
+// whole reports whether strides are those of the result, but where nobody goes.
+func (t turn) whole(s [5]int) bool {
+	own := t.strides()
+	for d, size := range [5]int{t.lines, 1, t.in[0], t.in[1], t.in[2]} {
+		if size > 1 && s[d] != own[d] {
+			return false
+		}
+	}
+	return true
 }
 
 // channelsLast writes an operand with the channels of a place behind each other.

@@ -85,7 +85,7 @@ func (s *stream) pretend(g *graph.Graph, op *graph.Op, step *graph.Step) {
 	in, out := g.Specs(op, nil, nil)
 	a := &s.launch
 	a.kind, a.attrs, a.in, a.out = op.Kind, op.Attrs, a.in[:0], a.out[:0]
-	a.hopper = step.Kernel == hopperKernel
+	a.hopper = byWGMMA(step)
 	for i, spec := range in {
 		a.in = append(a.in, place(spec, op.In[i].Layout))
 	}

@@ -51,7 +51,7 @@ func TestCommittedPTX(t *testing.T) {
 	t.Run("recorded, rounded", func(t *testing.T) { compareRecordedRounded(t, dev, "tf32") })
 	t.Run("halves", func(t *testing.T) { compareHalves(t, dev) })
 	t.Run("products", func(t *testing.T) { compareProducts(t, dev) })
-	t.Run("convs", func(t *testing.T) { compareConvs(t, dev) })
+	t.Run("convs", func(t *testing.T) { compareConvs(t, dev, nil) })
 	t.Run("channels last", func(t *testing.T) {
 		complyChannelsLast(t, dev)
 		compareChannelsLast(t, dev, "each channel", "f16", "tf32")

@@ -144,7 +144,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	var err error
 	a.kind, a.attrs, a.work, a.blas = l.Op.Kind, l.Op.Attrs, span{}, l.Step.Kernel == blasKernel &&
 		s.d.blas.handle.Load() != nil
-	a.hopper = l.Step.Kernel == hopperKernel
+	a.hopper = byWGMMA(&l.Step)
 	if a.in, err = s.d.operands(a.in[:0], l.In); err != nil {
 		return err
 	}

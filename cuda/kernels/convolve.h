@@ -33,6 +33,66 @@ struct term {
 // NOWHERE is a place along a dimension that no tap comes back from.
 #define NOWHERE (-(1 << 30))
 
+// end_convolved ends four results and writes them: those of a pixel of all images from a channel of a group on, where channels lie behind
+// each other, else those of the channel from the pixel on. parts is where sums of parts go, if the results are those, of one part.
+template <class T>
+OM_DEVICE void end_convolved(T *out, float *parts, int part, const geometry &g, om_i64 group, om_i64 r, om_i64 o, float *v, const T *bias,
+							 om_i64 bias_step, ENDING_AS(const om_layout &, T, float), int last, int fours) {
+	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], n = g.batch * pixels, channels = g.groups * g.outputs;
+	if (r >= n || o >= g.outputs)
+		return;
+	om_i64 channel = group * g.outputs + o, image = r / pixels, at = r - image * pixels;
+	om_i64 i = last ? r * channels + channel : (image * channels + channel) * pixels + at;
+	om_i64 left = last ? g.outputs - o : n - r, first = i;
+	float *parts_at = parts + part * n * channels;
+#pragma unroll 1
+	for (int e = 0; e < 4 && e < left; e++) {
+		float y = v[0];
+		if (!parts)
+			y = finish_one<T>(y, channel, i, bias, bias_step, END);
+		if (!fours && parts)
+			parts_at[i] = y;
+		else if (!fours)
+			om_round(&out[i], y);
+		v[0] = v[1], v[1] = v[2], v[2] = v[3], v[3] = y;
+		i++;
+		if (last)
+			channel++;
+		else if (++at == pixels)
+			at = 0, i += (channels - 1) * pixels;
+	}
+	if (fours && parts)
+		write_four(parts_at + first, v);
+	else if (fours)
+		store_four(out + first, v, 4, true);
+}
+
+#ifndef __CUDA_ARCH__
+// plain_sum is the sum of some terms of a pixel of all images and a channel of a group, on the host.
+template <class M>
+float plain_sum(const typename M::T *x, const typename M::T *w, const geometry &g, om_i64 group, om_i64 r, om_i64 o, om_i64 from, om_i64 to) {
+	const int EACH = 16 / sizeof(typename M::T);
+	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], p = r % pixels;
+	if (r >= g.batch * pixels || o >= g.outputs)
+		return 0;
+	om_i64 z0 = p / g.out[2] / g.out[1] * g.stride[0] - g.padding[0], y0 = p / g.out[2] % g.out[1] * g.stride[1] - g.padding[1];
+	om_i64 x0 = p % g.out[2] * g.stride[2] - g.padding[2];
+	float sum = 0;
+	term tap;
+	tap.begin(g, from / EACH, EACH);
+	for (om_i64 at = from; at < to; at += EACH, tap.further(1)) {
+		om_i64 z = z0 + tap.z * g.dilation[0], y = y0 + tap.y * g.dilation[1], c = x0 + tap.x * g.dilation[2];
+		if (z < 0 || z >= g.in[0] || y < 0 || y >= g.in[1] || c < 0 || c >= g.in[2])
+			continue;
+		const typename M::T *u = x + r / pixels * g.x[0] + group * g.inputs + z * g.x[2] + y * g.x[3] + c * g.x[4] + tap.chunk * EACH;
+		const typename M::T *f = w + (group * g.outputs + o) * g.w[0] + tap.z * g.w[2] + tap.y * g.w[3] + tap.x * g.w[4] + tap.chunk * EACH;
+		for (int i = 0; i < EACH; i++)
+			sum += value(M(), u[i]) * value(M(), f[i]);
+	}
+	return sum;
+}
+#endif
+
 template <class M, int ROWS, int COLS, int TALL, int WIDE>
 OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x, const typename M::T *w, const typename M::T *bias,
 						om_i64 bias_step, const geometry &g, ENDING_AS(const om_layout &, typename M::T, float), om_i64 part, int last, int fours) {
@@ -50,35 +110,8 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 	spot s = spot_of(n, g.outputs, g.groups, ROWS, COLS);
 	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
 
-	// Four results are of a pixel where channels lie behind each other, else of a channel.
-	float *parts_at = parts + s.part * n * channels;
 	auto end_four = [&](int row, int column, float *v) {
-		om_i64 r = s.top + row, o = s.first + column;
-		if (r >= n || o >= g.outputs)
-			return;
-		om_i64 channel = s.z * g.outputs + o, image = r / pixels, at = r - image * pixels;
-		om_i64 i = last ? r * channels + channel : (image * channels + channel) * pixels + at;
-		om_i64 left = last ? g.outputs - o : n - r, first = i;
-#pragma unroll 1
-		for (int e = 0; e < 4 && e < left; e++) {
-			float y = v[0];
-			if (!parts)
-				y = finish_one<T>(y, channel, i, bias, bias_step, END);
-			if (!fours && parts)
-				parts_at[i] = y;
-			else if (!fours)
-				om_round(&out[i], y);
-			v[0] = v[1], v[1] = v[2], v[2] = v[3], v[3] = y;
-			i++;
-			if (last)
-				channel++;
-			else if (++at == pixels)
-				at = 0, i += (channels - 1) * pixels;
-		}
-		if (fours && parts)
-			write_four(parts_at + first, v);
-		else if (fours)
-			store_four(out + first, v, 4, true);
+		end_convolved(out, parts, s.part, g, s.z, s.top + row, s.first + column, v, bias, bias_step, END, last, fours);
 	};
 #if TENSOR
 	if constexpr (TENSOR >= M::SINCE) {
@@ -197,24 +230,8 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 	for (int q = t; q < ROWS * COLS / 4; q += THREADS) {
 		int row = last ? q / (COLS / 4) : q % (ROWS / 4) * 4, column = last ? q % (COLS / 4) * 4 : q / (ROWS / 4);
 		float v[4] = {0, 0, 0, 0};
-		for (int e = 0; e < 4; e++) {
-			om_i64 r = s.top + row + (last ? 0 : e), o = s.first + column + (last ? e : 0);
-			if (r >= n || o >= g.outputs)
-				continue;
-			om_i64 p = r % pixels, z0 = p / g.out[2] / g.out[1] * g.stride[0] - g.padding[0];
-			om_i64 y0 = p / g.out[2] % g.out[1] * g.stride[1] - g.padding[1], x0 = p % g.out[2] * g.stride[2] - g.padding[2];
-			term tap;
-			tap.begin(g, from / EACH, EACH);
-			for (om_i64 at = from; at < to; at += EACH, tap.further(1)) {
-				om_i64 z = z0 + tap.z * g.dilation[0], y = y0 + tap.y * g.dilation[1], c = x0 + tap.x * g.dilation[2];
-				if (z < 0 || z >= g.in[0] || y < 0 || y >= g.in[1] || c < 0 || c >= g.in[2])
-					continue;
-				const T *u = x + r / pixels * g.x[0] + s.z * g.inputs + z * g.x[2] + y * g.x[3] + c * g.x[4] + tap.chunk * EACH;
-				const T *f = w + (s.z * g.outputs + o) * g.w[0] + tap.z * g.w[2] + tap.y * g.w[3] + tap.x * g.w[4] + tap.chunk * EACH;
-				for (int i = 0; i < EACH; i++)
-					v[e] += value(M(), u[i]) * value(M(), f[i]);
-			}
-		}
+		for (int e = 0; e < 4; e++)
+			v[e] = plain_sum<M>(x, w, g, s.z, s.top + row + (last ? 0 : e), s.first + column + (last ? e : 0), from, to);
 		end_four(row, column, v);
 	}
 #endif

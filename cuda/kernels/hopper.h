@@ -1,8 +1,7 @@
-// Products of half floats by wgmma, which GPUs of compute capability 9.0 have and no others: out[r, j] = f(alpha·Σ_k left[r, k]·
-// right[j, k] + bias[j]) + beta·added[r, j], in blocks of ROWS × 256 results. The terms of both factors lie behind each other. One
-// thread has them copied to shared memory, 64 terms of every line at a time, by the unit that copies parts of tensors; what lies
-// outside of the factors is zero there. Up to STAGES such lots are on their way or computed with. A warpgroup, four warps, has 64 rows
-// of results. Parts of the terms, and how a product ends, are product.h's. The host computes the same plainly. Included after product.h.
+// Blocks of ROWS × 256 sums of products of half floats by wgmma, which GPUs of compute capability 9.0 have and no others. The terms of
+// both factors come to shared memory, 64 terms of every line at a time, and up to STAGES such lots are on their way or computed with. A
+// warpgroup, four warps, has 64 rows of results; one more brings the factors. hopper_product.h and hopper_conv.h say what is summed.
+// Included after tile.h and tensor.h.
 #pragma once
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -83,7 +82,7 @@ OM_DEVICE void begin_group() { asm volatile("wgmma.fence.sync.aligned;" ::: "mem
 OM_DEVICE void end_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT> OM_DEVICE void await_groups() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
-// A hopper_tile is a block of ROWS × 256 results: as many warpgroups as 64 rows are, and one of which a thread has the factors brought.
+// A hopper_tile is a block of ROWS × 256 results: as many warpgroups as 64 rows are, and one that has the factors brought.
 template <class M, int ROWS> struct hopper_tile {
 	static const int GROUPS = ROWS / 64, STAGE = (ROWS + WIDTH) * LOT * 2;
 	// Results go through shared memory at the end, sixteen rows of each warp.
@@ -93,12 +92,13 @@ template <class M, int ROWS> struct hopper_tile {
 	// Where shared memory has the lots, and two barriers for each: full lots and those that nobody reads any more.
 	om_u32 lots, full, empty;
 
-	__device__ __forceinline__ void begin(om_u32 space) {
+	// begin makes the barriers. A lot is full when so many have arrived that bring it, and the bytes that they expect have come.
+	__device__ __forceinline__ void begin(om_u32 space, int bringers) {
 		lots = (space + 1023) & ~1023u, full = lots + STAGES_AHEAD * STAGE, empty = full + STAGES_AHEAD * 8;
 		if (threadIdx.x == 0) {
 #pragma unroll 1
 			for (int i = 0; i < STAGES_AHEAD; i++) {
-				begin_barrier(full + i * 8, 1);
+				begin_barrier(full + i * 8, bringers);
 				begin_barrier(empty + i * 8, GROUPS * 4);
 			}
 			asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -106,7 +106,8 @@ template <class M, int ROWS> struct hopper_tile {
 		__syncthreads();
 	}
 
-	// bring has count lots brought, from a term and lines of the factors on.
+	// bring has count lots of both factors brought as boxes, from a term and lines of the factors on; one thread does. What lies outside
+	// of the factors is zero there.
 	__device__ __forceinline__ void bring(const om_map *left, const om_map *right, int term, int top, int first, int count) {
 		int stage = 0;
 		om_u32 parity = 1;
@@ -148,16 +149,23 @@ template <class M, int ROWS> struct hopper_tile {
 		await_groups<0>();
 	}
 
-	// finish gives a warp's results to write(row, column, four of them); space is where the lots were.
-	template <class F> static __device__ __forceinline__ void finish(const float *sums, float *space, F write) {
-		int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-		float *own = space + warp * 16 * PITCHED;
+	// lay writes a warp's results to shared memory, rows a pitch apart; space is where the lots were.
+	static __device__ __forceinline__ float *lay(const float *sums, float *space, int pitch) {
+		int lane = threadIdx.x % 32;
+		float *own = space + threadIdx.x / 32 * 16 * pitch;
 #pragma unroll
 		for (int j = 0; j < WIDTH / 8; j++)
 #pragma unroll
 			for (int e = 0; e < 4; e += 2)
-				*(float2 *)(own + (lane / 4 + e / 2 * 8) * PITCHED + j * 8 + lane % 4 * 2) = make_float2(sums[j * 4 + e], sums[j * 4 + e + 1]);
+				*(float2 *)(own + (lane / 4 + e / 2 * 8) * pitch + j * 8 + lane % 4 * 2) = make_float2(sums[j * 4 + e], sums[j * 4 + e + 1]);
 		__syncwarp();
+		return own;
+	}
+
+	// finish gives a warp's results to write(row, column, four of them in a row).
+	template <class F> static __device__ __forceinline__ void finish(const float *sums, float *space, F write) {
+		int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+		const float *own = lay(sums, space, PITCHED);
 #pragma unroll 1
 		for (int q = lane; q < 16 * WIDTH / 4; q += 32) {
 			int row = q / (WIDTH / 4), column = q % (WIDTH / 4) * 4;
@@ -169,69 +177,3 @@ template <class M, int ROWS> struct hopper_tile {
 };
 
 #endif
-
-// left_line and right_line are how far lines lie from each other, the maps what describes the factors from left and right on.
-template <class M, int ROWS>
-OM_DEVICE void hopper_product(typename M::T *out, float *parts, const typename M::T *left, om_i64 left_line, const typename M::T *right,
-							  om_i64 right_line, ENDING(const om_layout &, typename M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 part,
-							  int fours, const om_map &left_map, const om_map &right_map) {
-	typedef typename M::T T;
-#if defined(__CUDA_ARCH__) && !HOPPER
-	asm volatile("trap;"); // nobody launches it there
-#else
-	spot s = spot_of(m, n, 1, ROWS, WIDTH);
-	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
-	auto end_four = [&](int own, int column, float *x) {
-		om_i64 r = s.top + own, c = s.first + column;
-		if (r >= m || c >= n)
-			return;
-		if (parts) {
-			write_line(parts + (s.part * m + r) * n + c, x, n - c, fours);
-			return;
-		}
-		const T *line_added = added ? added + place_at(added_rows, r) : 0;
-		end_product(x, c, n, bias, bias_step, line_added, added_step, alpha, beta, act, act_a, act_b);
-		store_four(out + r * n + c, x, n - c, fours);
-	};
-#if HOPPER
-	OM_DYNAMIC(unsigned char, space);
-	typedef hopper_tile<M, ROWS> tile;
-	tile own;
-	own.begin(shared_at(space));
-	int lots = (int)((to - from + LOT - 1) / LOT);
-	float sums[WIDTH / 2];
-	bool brings = threadIdx.x >= tile::GROUPS * GROUP;
-	if (!brings)
-		own.multiply(sums, lots);
-	else if (threadIdx.x == tile::GROUPS * GROUP)
-		own.bring(&left_map, &right_map, (int)from, (int)s.top, (int)s.first, lots);
-	__syncthreads(); // nobody reads the factors any more
-	if (!brings)
-		tile::finish(sums, (float *)(space + (own.lots - shared_at(space))), end_four);
-#else
-#pragma unroll 1
-	for (int q = threadIdx.x; q < ROWS * WIDTH / 4; q += (ROWS / 64 + 1) * GROUP) {
-		int own = q / (WIDTH / 4), column = q % (WIDTH / 4) * 4;
-		float x[4] = {0, 0, 0, 0};
-		om_i64 r = s.top + own;
-		for (om_i64 term = from; term < to && r < m; term++) {
-			float y = value(M(), left[r * left_line + term]);
-			for (int e = 0; e < 4; e++)
-				if (s.first + column + e < n)
-					x[e] += y * value(M(), right[(s.first + column + e) * right_line + term]);
-		}
-		end_four(own, column, x);
-	}
-#endif
-#endif
-}
-
-#define HOPPER_PRODUCT(name, M, lines, threads)                                                                                \
-	BOUNDED_KERNEL(threads, 1, name, M::T *out, float *parts, const M::T *left, om_i64 left_line, const M::T *right, om_i64 right_line, \
-				   ENDING(OM_GIVEN om_layout, M::T), om_i64 m, om_i64 n, om_i64 k, om_i64 part, int fours, OM_GIVEN om_map left_map, \
-				   OM_GIVEN om_map right_map) {                                                                                \
-		hopper_product<M, lines>(out, parts, left, left_line, right, right_line, END, m, n, k, part, fours, left_map, right_map); \
-	}
-#define HOPPER_PRODUCTS(name, M)             \
-	HOPPER_PRODUCT(name##_128, M, 128, 384) \
-	HOPPER_PRODUCT(name##_64, M, 64, 256)

@@ -3,6 +3,7 @@
 #include "tensor.h"
 #include "product.h"
 #include "hopper.h"
+#include "hopper_product.h"
 
 // Products of float16 by wgmma.
 HOPPER_PRODUCTS(om_hopper_f16, of_f16)

@@ -15,13 +15,21 @@ const (
 	// hopperMultiplications are those of halves of a multiprocessor of an H100 in a cycle, by its maker's papers. What its second cache
 	// gives they do not say: a block at full rate asks it for 48 bytes a cycle.
 	hopperMultiplications = 4 * 512
-	// endRounds is how often a warp goes round at the end, for endInstructions each, a guess for products without an activation.
-	endRounds, endInstructions = 32, 60
+	// endRounds is how often a warp goes round at the end.
+	endRounds = 32
 )
 
-// reachesHopper returns the part of wgmma's rate that blocks reach, and what bounds them. bring is the loop of the one thread that has
-// the factors brought.
-func reachesHopper(l, bring *loop, others int) (percent float64, bound string) {
+// hopperFamilies are those of wgmma: how many copies a thread that brings factors begins for 64 terms, and a guess of a round's
+// instructions at the end, of products without an activation, and of convolutions with a batch norm and something added. Of what brings
+// a scheduler has one warp, for products only one of them has.
+var hopperFamilies = []struct {
+	name                    string
+	copies, endInstructions int
+}{{"hopper_f16", 2, 60}, {"hopper_bf16", 2, 60}, {"hopper_conv_f16", 17, 100}, {"hopper_conv_bf16", 17, 100}}
+
+// reachesHopper returns the part of wgmma's rate that blocks reach, and what bounds them. bring is the loop of a thread that has the
+// factors brought.
+func reachesHopper(l, bring *loop, others, endInstructions int) (percent float64, bound string) {
 	products := float64(hopperGroups * l.products)
 	tensor := products * groupLeft * hopperRight * groupTerms / hopperMultiplications
 	read := products * (groupLeft + hopperRight) * groupTerms * 2
@@ -36,7 +44,7 @@ func reachesHopper(l, bring *loop, others int) (percent float64, bound string) {
 	}
 	lots := float64(terms) / hopperTerms
 	// One block has room on a multiprocessor: nothing hides its begin and its end.
-	whole := lots*most + float64(others)/4 + hopperGroups*endRounds*endInstructions + firstBytes
+	whole := lots*most + float64(others)/4 + float64(hopperGroups*endRounds*endInstructions) + firstBytes
 	return 100 * lots * tensor / whole, bound
 }
 
@@ -44,18 +52,18 @@ func reachesHopper(l, bring *loop, others int) (percent float64, bound string) {
 func countHopper(dir string, list *strings.Builder, listed map[string]float64) error {
 	const capability = 90
 	var below []error
-	for _, family := range []string{"hopper_f16", "hopper_bf16"} {
-		kernel := "om_" + family + "_128"
-		text, registers, err := disassembled(dir, family, kernel, capability)
+	for _, f := range hopperFamilies {
+		kernel := "om_" + f.name + "_128"
+		text, registers, err := disassembled(dir, f.name, kernel, capability)
 		if err != nil {
 			return err
 		}
-		loops, bring := loopsOf(text), bringing(text)
+		loops, bring := loopsOf(text), bringing(text, f.copies)
 		if len(loops) != 1 || bring == nil || registers > 65536/384/8*8 {
 			return fmt.Errorf("%s has %d loops of products and %d registers", kernel, len(loops), registers)
 		}
 		l := loops[0]
-		percent, bound := reachesHopper(&l, bring, len(text)-l.all-bring.all)
+		percent, bound := reachesHopper(&l, bring, len(text)-l.all-bring.all, f.endInstructions)
 		fmt.Fprintf(list, "%d %s 0 %.0f %s %d %d %d %d\n", capability, kernel, percent, bound, l.longest, l.products,
 			l.products*(groupLeft+hopperRight)*groupTerms*2/128, bring.copies)
 		if most := listed[place(capability, kernel, 0)]; math.Round(percent) < most {
@@ -66,15 +74,15 @@ func countHopper(dir string, list *strings.Builder, listed map[string]float64) e
 	return errors.Join(below...)
 }
 
-// bringing finds the loop that has boxes copied.
-func bringing(text []instruction) *loop {
+// bringing finds the loop that begins as many copies.
+func bringing(text []instruction, copies int) *loop {
 	var found *loop
 	for end, i := range text {
 		for begin := range end {
 			if text[begin].at != i.target {
 				continue
 			}
-			if l := longestWay(text[begin : end+1]); l.copies == 2 && (found == nil || l.all < found.all) {
+			if l := longestWay(text[begin : end+1]); l.copies == copies && (found == nil || l.all < found.all) {
 				found = &l
 			}
 		}

@@ -88,7 +88,7 @@ func run(rewrite bool) error {
 	var list strings.Builder
 	list.WriteString("# Percent of mma.sync's rate that the largest blocks can reach, by counting (not measured): capability, kernel, loop,\n" +
 		"# percent, what bounds it; of the longest way through a loop: instructions, products, reads of 128 bytes of shared memory, copies to it.\n" +
-		"# om_hopper: of wgmma's rate; instructions of a warp, products of a warpgroup and what they read, copies of boxes.\n" +
+		"# om_hopper: of wgmma's rate; instructions of a warp, products of a warpgroup and what they read, copies of a thread that brings.\n" +
 		"# Made by go run ./cuda/kernels/_roofline -rewrite.\n")
 	listed, err := listedPercents()
 	if err != nil && !rewrite {
