@@ -225,7 +225,8 @@ func (g *Pager) comeNext(ctx context.Context, x *movedOp, i int, io IO) error {
 // their way and it writes none of them: the slot is free until then.
 func (g *Pager) comeSecond(ctx context.Context, x *movedOp) error {
 	to := x.next
-	if to == nil || len(to.parts) < 2 || to.parts[0].coming == nil || to.writes && overlap(to.parts[0].written, to.parts[1].reads) {
+	if to == nil || len(to.parts) < 2 || to.parts[0].coming == nil ||
+		to.writes && overlap(to.parts[0].written, to.parts[1].reads) {
 		return nil
 	}
 	if err := g.come(ctx, to, &to.parts[1]); err != nil {

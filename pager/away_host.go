@@ -148,7 +148,9 @@ func (g *Pager) linkOut(x *movedOp, part *movedPart) error {
 }
 
 // eachRun calls move with where runs of places of an op's caches lie in a slot and in the host's memory, and counts their bytes.
-func (g *Pager) eachRun(x *movedOp, part *movedPart, runs []placeRun, count *int64, move func(device.Region, []byte) error) error {
+func (g *Pager) eachRun(
+	x *movedOp, part *movedPart, runs []placeRun, count *int64, move func(device.Region, []byte) error,
+) error {
 	for k := range x.caches {
 		c := &x.caches[k]
 		slot, host := int64(part.slot)*g.current.plan.CacheSlotBytes+c.offset, c.of.host.Bytes()

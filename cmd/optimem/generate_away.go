@@ -122,5 +122,6 @@ func (w *writing) widthOf(ctx context.Context, model *models.Model, opts generat
 // hasRoom reports whether there is room for keys and values that wait: as much as --swap says, if a disk has that free. Of the host's
 // memory the plan knows.
 func (w *writing) hasRoom(p *plan.Plan) bool {
-	return p.CacheAwayBytes <= w.Swap.Bytes && (w.Swap.Host || newfile.CheckRoom(filepath.Join(w.WaitFolder(), "f"), p.CacheAwayBytes) == nil)
+	return p.CacheAwayBytes <= w.Swap.Bytes &&
+		(w.Swap.Host || newfile.CheckRoom(filepath.Join(w.WaitFolder(), "f"), p.CacheAwayBytes) == nil)
 }

@@ -22,7 +22,8 @@ func CacheBytes(p *plan.Plan) (bytes int64) {
 // CachesWait says that keys and values wait, in the host's memory or in a file in a folder.
 func CachesWait(p *plan.Plan, folder string) string {
 	if !p.Target.Direct {
-		return fmt.Sprintf("keys and values wait in %s of the host's memory while other layers are computed, and take %s of the device's",
+		return fmt.Sprintf(
+			"keys and values wait in %s of the host's memory while other layers are computed, and take %s of the device's",
 			ascii.FormatSize(p.WaitingBytes()), ascii.FormatSize(p.CacheBytes))
 	}
 	return fmt.Sprintf("keys and values wait in a file of %s in %s while other layers are computed, and take %s of memory",

@@ -131,7 +131,8 @@ func (r *Run) SessionFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Mode, "mode", Modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
 	flags.Var(&r.Memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
 	flags.Var(&r.HostMemory, "host-memory", "bytes of host memory for staging and copies")
-	flags.Var(&r.Swap, "swap", "let what is not needed for a while wait in a file of at most this size (cpu), or, as host:SIZE, in host memory (generate --batch)")
+	flags.Var(&r.Swap, "swap",
+		"let what is not needed for a while wait in a file of at most this size (cpu), or, as host:SIZE, in host memory (generate --batch)")
 	flags.StringVar(&r.swapFolder, "swap-folder", "", "the `FOLDER` of that file (default: /var/tmp, else that of temporary files)")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
@@ -225,12 +226,14 @@ func (r *Run) CheckFlags() error {
 // checkSwap looks at what is said of the file in which activations wait.
 func (r *Run) checkSwap() error {
 	switch {
-	case r.Cmd.Flags().Changed("swap-folder") && (r.Swap.Bytes == 0 || r.Swap.Host) && (r.Swap.Host || r.Cmd.Name() != "generate" || !r.Cmd.Flags().Changed("batch")):
+	case r.Cmd.Flags().Changed("swap-folder") && (r.Swap.Bytes == 0 || r.Swap.Host) &&
+		(r.Swap.Host || r.Cmd.Name() != "generate" || !r.Cmd.Flags().Changed("batch")):
 		return r.Usage("add --swap SIZE", "--swap-folder is for --swap")
 	case r.Swap.Host:
 		return r.checkHostSwap()
 	case r.Swap.Bytes > 0 && r.Device != "cpu" && r.Cmd.Name() == "generate":
-		return r.Usage(fmt.Sprintf("--swap host:%s has keys and values wait in the host's memory, with --batch", ascii.FormatSize(r.Swap.Bytes)),
+		hint := "--swap host:" + ascii.FormatSize(r.Swap.Bytes) + " has keys and values wait in the host's memory, with --batch"
+		return r.Usage(hint,
 			"--swap SIZE is for the CPU, and the device is %s", r.Device)
 	case r.Swap.Bytes > 0 && r.Device != "cpu":
 		return r.Usage("--host-memory bounds what they take there",
@@ -247,7 +250,8 @@ func (r *Run) checkHostSwap() error {
 	case r.Cmd.Name() != "generate" || !r.Cmd.Flags().Changed("batch"):
 		return r.Usage("activations wait there without it, and --host-memory bounds them",
 			"--swap host:SIZE is for the keys and values of 'optimem generate --batch'")
-	case strings.HasPrefix(r.Device, "cuda") && strings.Contains(r.Device, ",") || r.Stages.List != "" || r.Cmd.Flags().Changed("stage-device"):
+	case strings.HasPrefix(r.Device, "cuda") && strings.Contains(r.Device, ",") ||
+		r.Stages.List != "" || r.Cmd.Flags().Changed("stage-device"):
 		return r.Usage("name one device", "--swap host:SIZE is for one device")
 	}
 	return nil
