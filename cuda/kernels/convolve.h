@@ -222,7 +222,6 @@ OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x
 			om_i64 high = n;
 			asm volatile("mov.b64 %0, %0;" : "+l"(high));
 			s = spot_of(high, g.outputs, g.groups, ROWS, COLS);
-			parts_at = parts + s.part * n * channels;
 #endif
 		} else {
 #if !AHEAD
