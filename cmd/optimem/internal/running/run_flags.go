@@ -132,7 +132,7 @@ func (r *Run) SessionFlags(cmd *cobra.Command) {
 	flags.Var(&r.Memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
 	flags.Var(&r.HostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.Swap, "swap",
-		"let what is not needed for a while wait in a file of at most this size (cpu), or, as host:SIZE, in host memory (generate --batch)")
+		"let idle tensors wait in a file of this size, or in host memory (host:SIZE)")
 	flags.StringVar(&r.swapFolder, "swap-folder", "", "the `FOLDER` of that file (default: /var/tmp, else that of temporary files)")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
