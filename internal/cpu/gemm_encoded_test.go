@@ -30,9 +30,9 @@ func randomBlocks(rng *rand.Rand, e *encoded.Encoding, rows, n int) []byte {
 // TestEncodedLinear: a linear of blocks has the bits of the linear of their numbers, for every encoding, any number of rows, with
 // the kernels of every processor.
 func TestEncodedLinear(t *testing.T) {
-	sizes := [][3]int{{1, 70, 7}, {1, 53, 1}, {2, 64, 2}, {3, 40, 3}, {9, 33, 1}, {4, 16, 2}, {40, 50, 2}}
+	sizes := [][3]int{{1, 70, 7}, {1, 53, 1}, {2, 64, 2}, {20, 40, 5}, {3, 40, 3}, {9, 33, 1}, {4, 16, 2}, {40, 50, 2}}
 	if testing.Short() {
-		sizes = sizes[:4]
+		sizes = sizes[:5]
 	}
 	for name, pool := range poolsOfSets(t, 2) {
 		for _, e := range slices.Concat(encoded.All(), encoded.Own()) {

@@ -18,8 +18,9 @@ import (
 // unit has tiles: a float is the sum of three numbers of bfloat16, whose products are exact and are added to the same sum.
 // Of a float the unit loses what is denormal; one that is finite gives NaN with a weight that is infinite.
 const (
-	// unitBlockK is the most of the depth that stays in the cache nearest to the processor: 40 KB of a panel.
-	unitBlockK = 640
+	// unitBlockK is the most of the depth that stays in the cache nearest to the processor, 40 KB of a panel. What is deeper is
+	// computed in pieces of unitPieceK, which hold whole blocks of every encoding.
+	unitBlockK, unitPieceK = 640, 512
 	// unitLeastRows is the number of rows from which on a unit is used: fewer wait for memory anyway. Where rows are to
 	// have the same bits however many there are, it is used for all of them, as its sums have another order than
 	// others.
@@ -46,8 +47,9 @@ type unitCut struct {
 func cutUnit(m, n, k, parts int) unitCut {
 	const leftMost, rowsMost, panelsMost, lanesMost = 1 << 20, 256, 4, 4 << 20
 	u := unitCut{depth: ops.RoundUp(max(k, 1), simd.UnitDepth), parts: parts}
-	blocks := (u.depth + unitBlockK - 1) / unitBlockK
-	u.blockK = ops.RoundUp((u.depth+blocks-1)/blocks, simd.UnitDepth)
+	if u.blockK = u.depth; u.blockK > unitBlockK {
+		u.blockK = unitPieceK
+	}
 	u.rows = max(leftMost/(2*u.depth*parts), 1)
 	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, ops.RoundUp(max(m, 1), simd.UnitRows))
 	u.leftBytes = 2 * u.rows * u.depth * parts
