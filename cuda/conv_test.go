@@ -32,7 +32,10 @@ func TestTensorConvsOfOldGPUs(t *testing.T) {
 		t.Run(capability, func(t *testing.T) {
 			dev, lib := open(t, "order=lazy:3 memory=64M cc="+capability)
 			in := lib.Interpret(t)
-			compareConvs(t, dev, nil)
+			// Other types than float16 are computed in float32 there, which the simplest cases show.
+			compareConvs(t, dev, func(d tensor.DType, c *convCase) bool {
+				return d == tensor.Float16 || len(c.attrs) == 0 && c.place == nil
+			})
 			for _, name := range []string{"f16_128", "f16_64", "f16_32", "bf16_64", "narrow_64"} {
 				n, _ := in.Ran("om_conv_tensor_" + name)
 				if want := name[:3] == "f16"; (n > 0) != want {
@@ -147,6 +150,7 @@ func compareConvs(t *testing.T, dev *cuda.Device, wanted func(d tensor.DType, c 
 	pool := cpu.NewPool(1)
 	defer pool.Close()
 	info := dev.Info()
+	hopper := wanted != nil && info.Capability == 90
 	for _, how := range []struct {
 		name  string
 		dtype tensor.DType
@@ -224,14 +228,14 @@ func compareConvs(t *testing.T, dev *cuda.Device, wanted func(d tensor.DType, c 
 					return w.Graph
 				}
 				lower := cuda.Lower
-				if wanted != nil {
+				if hopper {
 					lower = dev.Lower
 				}
 				l, err := lower(build(precision, false, nil))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if wanted != nil && l.Steps[0].Kernel != cuda.HopperConvKernel {
+				if hopper && l.Steps[0].Kernel != cuda.HopperConvKernel {
 					t.Errorf("computed by %s", l.Steps[0].Kernel)
 				}
 				if how.name == "narrow" && c.w[0]/c.groups() >= 16 && c.x[0]*c.x[1] > 0 && !strings.HasSuffix(l.Steps[0].Kernel, "_bf16") {

@@ -41,7 +41,8 @@ func TestHopperPTX(t *testing.T) {
 	t.Run("recorded", func(t *testing.T) {
 		defer cuda.HopperFrom(1, 1)()
 		comply(t, dev, func(g *graph.Graph) bool {
-			return slices.ContainsFunc(g.Ops, func(op graph.Op) bool { return op.Kind == "linear" || op.Kind == "matmul" })
+			l, err := dev.Lower(g)
+			return err == nil && slices.ContainsFunc(l.Steps, func(s graph.Step) bool { return s.Kernel == cuda.HopperKernel })
 		})
 	})
 	ranAll(t, in, "om_hopper_f16", "om_hopper_bf16")
