@@ -3,6 +3,7 @@ package pager
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/optimem/optimem/device"
@@ -277,6 +278,28 @@ func (g *Pager) lay(x *movedOp, part *movedPart) {
 			x.number(part, k, host.HostBytes(x.launch.In[k].Region), host.HostBytes(to))
 		}
 	}
+}
+
+// eachRun calls move with where runs of places of an op's caches lie, in a slot and from a byte of the cache on, and counts their
+// bytes.
+func (g *Pager) eachRun(
+	x *movedOp, part *movedPart, runs []placeRun, count *int64, move func(c *movedCache, slot device.Region, at int64) error,
+) error {
+	for k := range x.caches {
+		c := &x.caches[k]
+		first := int64(part.slot)*g.current.plan.CacheSlotBytes + c.offset
+		for _, run := range runs {
+			if run.at < 0 || run.at+run.places > x.room*graph.BlockRows {
+				panic("BUG: places of a cache that its slot has no room for")
+			}
+			slot := device.Region{Memory: g.away.slots, Offset: first + int64(run.at)*c.each, Bytes: int64(run.places) * c.each}
+			*count += slot.Bytes
+			if err := move(c, slot, int64(run.first)*c.each); err != nil {
+				return fmt.Errorf("cache %s: %w", c.name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // tables are where a part's tables lie in its slot, by operand, where a slot has not all blocks.

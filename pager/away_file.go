@@ -58,20 +58,13 @@ func (g *Pager) moveBlocks(x *movedOp, part *movedPart, runs []placeRun, move fu
 		panic("BUG: caches wait in a file beside memory that the host does not see")
 	}
 	var pieces []piece
-	for k := range x.caches {
-		c := &x.caches[k]
-		slot := host.HostBytes(device.Region{
-			Memory: g.away.slots, Offset: int64(part.slot)*g.current.plan.CacheSlotBytes + c.offset,
-			Bytes: int64(x.room*graph.BlockRows) * c.each,
-		})
-		for _, run := range runs {
-			bytes, from, at := int64(run.places)*c.each, int64(run.at)*c.each, c.of.at+int64(run.first)*c.each
-			*count += bytes
-			for low := int64(0); low < bytes; low += transferBytes {
-				pieces = append(pieces, piece{c, slot[from+low : from+min(low+transferBytes, bytes)], at + low})
-			}
+	_ = g.eachRun(x, part, runs, count, func(c *movedCache, slot device.Region, at int64) error {
+		bytes := host.HostBytes(slot)
+		for low := int64(0); low < slot.Bytes; low += transferBytes {
+			pieces = append(pieces, piece{c, bytes[low:min(low+transferBytes, slot.Bytes)], c.of.at + at + low})
 		}
-	}
+		return nil
+	})
 	before, t := g.away.last, &blockTransfer{done: make(chan struct{})}
 	g.away.last = t
 	readers := min(g.opts.Readers, len(pieces))

@@ -105,9 +105,7 @@ func (g *Pager) linked(ctx context.Context, a *device.Argument, io IO) ([]byte, 
 func (g *Pager) linkIn(ctx context.Context, x *movedOp, part *movedPart) (*blockTransfer, error) {
 	l, p := &g.away.link, g.current.plan
 	l.used = true
-	err := g.eachRun(x, part, part.reads, &g.stats.CacheInBytes, func(slot device.Region, host []byte) error {
-		return l.stream.CopyIn(slot, host)
-	})
+	err := g.copyRuns(x, part, part.reads, &g.stats.CacheInBytes, l.stream.CopyIn)
 	if err != nil {
 		return nil, err
 	}
@@ -142,28 +140,18 @@ func (g *Pager) linkOut(x *movedOp, part *movedPart) error {
 	if !x.writes {
 		return nil
 	}
-	return g.eachRun(x, part, part.written, &g.stats.CacheOutBytes, func(slot device.Region, host []byte) error {
+	return g.copyRuns(x, part, part.written, &g.stats.CacheOutBytes, func(slot device.Region, host []byte) error {
 		return l.stream.CopyOut(host, slot)
 	})
 }
 
-// eachRun calls move with where runs of places of an op's caches lie in a slot and in the host's memory, and counts their bytes.
-func (g *Pager) eachRun(
-	x *movedOp, part *movedPart, runs []placeRun, count *int64, move func(device.Region, []byte) error,
+// copyRuns copies runs of places between slots and the host's memory, by what copies one of a region and of bytes.
+func (g *Pager) copyRuns(
+	x *movedOp, part *movedPart, runs []placeRun, count *int64, one func(device.Region, []byte) error,
 ) error {
-	for k := range x.caches {
-		c := &x.caches[k]
-		slot, host := int64(part.slot)*g.current.plan.CacheSlotBytes+c.offset, c.of.host.Bytes()
-		for _, run := range runs {
-			bytes := int64(run.places) * c.each
-			*count += bytes
-			at := device.Region{Memory: g.away.slots, Offset: slot + int64(run.at)*c.each, Bytes: bytes}
-			if err := move(at, host[int64(run.first)*c.each:][:bytes]); err != nil {
-				return fmt.Errorf("cache %s: %w", c.name, err)
-			}
-		}
-	}
-	return nil
+	return g.eachRun(x, part, runs, count, func(c *movedCache, slot device.Region, at int64) error {
+		return one(slot, c.of.host.Bytes()[at:][:slot.Bytes])
+	})
 }
 
 // settleLink waits for all that the stream was given.
