@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -28,6 +27,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/cuda/kernels"
+	"github.com/optimem/optimem/cuda/kernels/_ptxas/told"
 )
 
 // version is the release of ptxas that the list is of: another one allots otherwise.
@@ -47,7 +47,7 @@ const listHead = "# What kernels take of each thread's own memory, in bytes, by 
 	"# spilled by stores and by loads. Kernels that are not here take none. Made by go run ./cuda/kernels/_ptxas -rewrite.\n"
 
 // A kernel's use of an architecture.
-type use struct{ registers, frame, stores, loads int }
+type use = told.Use
 
 // A place is a kernel on an architecture.
 type place struct {
@@ -104,7 +104,7 @@ func run(rewrite, table, times bool, cubins, only string) error {
 	if table {
 		for _, p := range places {
 			u := found[p]
-			fmt.Printf("%d %s registers %d frame %d spilled %d %d\n", p.capability, p.kernel, u.registers, u.frame, u.stores, u.loads)
+			fmt.Printf("%d %s registers %d frame %d spilled %d %d\n", p.capability, p.kernel, u.Registers, u.Frame, u.Stores, u.Loads)
 		}
 	}
 	if times {
@@ -260,7 +260,7 @@ func assembleImage(program, dir, cubins string, j job, image []byte) (map[string
 			return nil, cost{}, err
 		}
 	}
-	return parse(string(said)), cost{c.ProcessState.UserTime() + c.ProcessState.SystemTime(), info.Size()}, nil
+	return told.Parse(string(said)), cost{c.ProcessState.UserTime() + c.ProcessState.SystemTime(), info.Size()}, nil
 }
 
 // keep writes an assembled family as programs look for it.
@@ -276,53 +276,15 @@ func keep(folder, cubin string, j job, image []byte) error {
 	return os.WriteFile(filepath.Join(folder, name), kernels.PackAssembled(text), 0o644)
 }
 
-var (
-	entryLine    = regexp.MustCompile(`Compiling entry function '(\w+)'`)
-	propertyLine = regexp.MustCompile(`Function properties for (\w+)`)
-	frameLine    = regexp.MustCompile(`(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
-	usedLine     = regexp.MustCompile(`Used (\d+) registers`)
-)
-
-// parse reads what ptxas says of kernels. A function that one calls counts with it.
-func parse(said string) map[string]use {
-	uses := make(map[string]use)
-	entry := ""
-	for line := range strings.Lines(said) {
-		if m := entryLine.FindStringSubmatch(line); m != nil {
-			entry = m[1]
-			uses[entry] = use{}
-		} else if propertyLine.MatchString(line) || entry == "" {
-			continue
-		} else if m := frameLine.FindStringSubmatch(line); m != nil {
-			u := uses[entry]
-			u.frame, u.stores, u.loads = max(u.frame, number(m[1])), u.stores+number(m[2]), u.loads+number(m[3])
-			uses[entry] = u
-		} else if m := usedLine.FindStringSubmatch(line); m != nil {
-			u := uses[entry]
-			u.registers = number(m[1])
-			uses[entry] = u
-		}
-	}
-	return uses
-}
-
-func number(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	return n
-}
-
 func line(p place, u use) string {
-	return fmt.Sprintf("%d %s %d %d %d\n", p.capability, p.kernel, u.frame, u.stores, u.loads)
+	return fmt.Sprintf("%d %s %d %d %d\n", p.capability, p.kernel, u.Frame, u.Stores, u.Loads)
 }
 
 func list(places []place, found map[place]use) string {
 	var b strings.Builder
 	b.WriteString(listHead)
 	for _, p := range places {
-		if u := found[p]; u.frame+u.stores+u.loads > 0 {
+		if u := found[p]; u.Frame+u.Stores+u.Loads > 0 {
 			b.WriteString(line(p, u))
 		}
 	}
@@ -342,7 +304,7 @@ func compare(places []place, found map[place]use) error {
 		}
 		var p place
 		var u use
-		if _, err := fmt.Sscanf(l, "%d %s %d %d %d", &p.capability, &p.kernel, &u.frame, &u.stores, &u.loads); err != nil {
+		if _, err := fmt.Sscanf(l, "%d %s %d %d %d", &p.capability, &p.kernel, &u.Frame, &u.Stores, &u.Loads); err != nil {
 			return fmt.Errorf("%s: %q: %w", listPath, l, err)
 		}
 		listed[p] = u
@@ -351,9 +313,9 @@ func compare(places []place, found map[place]use) error {
 	for _, p := range places {
 		u, most := found[p], listed[p]
 		switch {
-		case u.frame > most.frame || u.stores > most.stores || u.loads > most.loads:
+		case u.Frame > most.Frame || u.Stores > most.Stores || u.Loads > most.Loads:
 			worse = append(worse, fmt.Errorf("above the list: %s", strings.TrimSpace(line(p, u))))
-		case u.frame < most.frame || u.stores < most.stores || u.loads < most.loads:
+		case u.Frame < most.Frame || u.Stores < most.Stores || u.Loads < most.Loads:
 			fmt.Printf("below the list: %s", line(p, u))
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/cuda/kernels/_ptxas/told"
 )
 
 const said = `ptxas info    : 136 bytes gmem
@@ -23,8 +25,8 @@ ptxas info    : Used 12 registers
 
 // TestParse: what a function takes that a kernel calls is the kernel's.
 func TestParse(t *testing.T) {
-	uses := parse(said)
-	if a := (use{40, 176, 5, 8}); len(uses) != 2 || uses["om_a"] != a || uses["om_b"] != (use{registers: 12}) {
+	uses := told.Parse(said)
+	if a := (use{Registers: 40, Frame: 176, Stores: 5, Loads: 8}); len(uses) != 2 || uses["om_a"] != a || uses["om_b"] != (use{Registers: 12}) {
 		t.Errorf("%+v", uses)
 	}
 }
@@ -36,7 +38,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := place{90, "om_a"}, place{90, "om_b"}
-	found := map[place]use{a: {40, 176, 5, 8}, b: {registers: 12}}
+	found := map[place]use{a: {Registers: 40, Frame: 176, Stores: 5, Loads: 8}, b: {Registers: 12}}
 	if err := os.WriteFile(listPath, []byte(list([]place{a, b}, found)), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +47,10 @@ func TestCompare(t *testing.T) {
 		want string
 	}{
 		{found[a], found[b], ""},
-		{use{200, 176, 4, 0}, found[b], ""},
-		{use{40, 177, 5, 8}, found[b], "90 om_a 177 5 8"},
-		{use{40, 176, 6, 8}, found[b], "90 om_a 176 6 8"},
-		{found[a], use{12, 0, 0, 4}, "90 om_b 0 0 4"},
+		{use{Registers: 200, Frame: 176, Stores: 4, Loads: 0}, found[b], ""},
+		{use{Registers: 40, Frame: 177, Stores: 5, Loads: 8}, found[b], "90 om_a 177 5 8"},
+		{use{Registers: 40, Frame: 176, Stores: 6, Loads: 8}, found[b], "90 om_a 176 6 8"},
+		{found[a], use{Registers: 12, Frame: 0, Stores: 0, Loads: 4}, "90 om_b 0 0 4"},
 	} {
 		err := compare([]place{a, b}, map[place]use{a: c.a, b: c.b})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

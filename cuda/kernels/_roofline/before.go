@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/optimem/optimem/cuda/kernels"
+	"github.com/optimem/optimem/cuda/kernels/_ptxas/told"
 )
 
 // beforePath is what kernels took at a commit and take now, from the repository's root.
@@ -146,12 +147,6 @@ func (s *set) measured(dir string) (map[where]spent, error) {
 	return all, errors.Join(errs...)
 }
 
-var (
-	entryLine = regexp.MustCompile(`Compiling entry function '(\w+)'`)
-	frameLine = regexp.MustCompile(`(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
-	usedLine  = regexp.MustCompile(`Used (\d+) registers`)
-)
-
 // family assembles a family for a capability, and counts what its kernels take.
 func (s *set) family(dir, family string, capability int) (map[string]spent, error) {
 	image, err := s.image(family, capability)
@@ -195,33 +190,13 @@ func (s *set) family(dir, family string, capability int) (map[string]spent, erro
 	return found, nil
 }
 
-// taken reads what ptxas says of kernels. A function that one calls counts with it.
+// taken is what ptxas says that kernels take.
 func taken(said string) map[string]spent {
 	found := make(map[string]spent)
-	entry := ""
-	for line := range strings.Lines(said) {
-		if m := entryLine.FindStringSubmatch(line); m != nil {
-			entry = m[1]
-		}
-		x := found[entry]
-		if m := frameLine.FindStringSubmatch(line); m != nil {
-			x.frame, x.stores, x.loads = max(x.frame, atoi(m[1])), x.stores+atoi(m[2]), x.loads+atoi(m[3])
-		} else if m := usedLine.FindStringSubmatch(line); m != nil {
-			x.registers = atoi(m[1])
-		}
-		if entry != "" {
-			found[entry] = x
-		}
+	for name, u := range told.Parse(said) {
+		found[name] = spent{registers: u.Registers, frame: u.Frame, stores: u.Stores, loads: u.Loads}
 	}
 	return found
-}
-
-func atoi(digits string) int {
-	n, err := strconv.Atoi(digits)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	return n
 }
 
 // multiplies reports whether PTX has products of tensor cores.
