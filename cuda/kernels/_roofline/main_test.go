@@ -51,7 +51,7 @@ func TestLoopInLoop(t *testing.T) {
 	}
 	of75 := strings.ReplaceAll(saidOf70, "HMMA.884.F32.F32.STEP0", "HMMA.1688.F32")
 	loops = loopsOf(parse([]byte(of75)))
-	if want := (loop{longest: 7 + 4, products: 2, reads: 2 * 6, copies: 1, depth: 8, all: 7}); len(loops) != 1 || loops[0] != want {
+	if want := (loop{longest: 7 + 4, products: 2, reads: 4 + 2*6, copies: 1, depth: 8, all: 7}); len(loops) != 1 || loops[0] != want {
 		t.Errorf("%+v, want %+v", loops, want)
 	}
 }
