@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
@@ -11,18 +12,26 @@ import (
 // module returns a module that has a kernel: that of its family if it was assembled before, or else one that has the kernel alone, so
 // that the driver assembles what is launched and nothing beside it. The context is current.
 func (d *Device) module(kernel, family string) (driver.Module, error) {
-	image, err := kernels.Image(family, d.info.Capability)
-	if err != nil {
-		return 0, err
-	}
+	// Unpacking takes milliseconds, which whoever finds a module that is there does without.
+	image := sync.OnceValues(func() ([]byte, error) { return kernels.Image(family, d.info.Capability) })
 	if d.cache != "" {
-		m, err := d.modules.Once(family, func() (driver.Module, error) { return d.released(family, image) })
+		m, err := d.modules.Once(family, func() (driver.Module, error) {
+			text, err := image()
+			if err != nil {
+				return 0, err
+			}
+			return d.released(family, text)
+		})
 		if m != 0 || err != nil {
 			return m, err
 		}
 	}
 	return d.modules.Once(kernel, func() (driver.Module, error) {
-		m, err := d.load(kernel, image)
+		text, err := image()
+		if err != nil {
+			return 0, err
+		}
+		m, err := d.load(kernel, text)
 		if err != nil {
 			err = fmt.Errorf("kernel %s: %w", kernel, err)
 		}
