@@ -118,9 +118,9 @@ func TestAPanicEndsBothSides(t *testing.T) {
 	l := network(t, host, width, 4)
 	p := parties(t, l, host, width, instances)[0]
 	own := len(p.plan.Sides.Whole[0].Ops)
-	returned, seen := make(chan struct{}), make(chan bool, 1)
+	begun, returned, seen := make(chan struct{}), make(chan struct{}), make(chan bool, 1)
 	ops := 0
-	c, _, closeAll := p.gather(t, late.Options{}, Options{HostRan: func(HostWork) { panic(errFragile) }},
+	c, _, closeAll := p.gather(t, late.Options{}, Options{HostRan: func(HostWork) { <-begun; panic(errFragile) }},
 		func(ctx context.Context, dev int, c late.Call) error {
 			if dev > 0 || c.Kind != late.Run {
 				return nil
@@ -128,6 +128,7 @@ func TestAPanicEndsBothSides(t *testing.T) {
 			if ops++; ops != own+1 { // the second instance's first
 				return nil
 			}
+			close(begun)
 			<-ctx.Done()
 			select {
 			case <-returned:
