@@ -11,6 +11,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
@@ -38,14 +39,20 @@ type gpu struct {
 	m   driver.Module
 }
 
+// withThreads builds the driver with the kernels of testdata, once for all tests: even where nothing is to be compiled, each build
+// writes and reads all sources, and one at a time.
+var withThreads = sync.OnceValues(func() (string, error) {
+	text, err := os.ReadFile("testdata/threads.cu")
+	if err != nil {
+		return "", err
+	}
+	return buildWith(source{name: "threads.cu", text: text})
+})
+
 func newGPU(t *testing.T, settings string) *gpu {
 	t.Helper()
 	Path(t)
-	text, err := os.ReadFile("testdata/threads.cu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := buildWith(source{name: "threads.cu", text: text})
+	path, err := withThreads()
 	if err != nil {
 		t.Fatal(err)
 	}
