@@ -46,7 +46,7 @@ func headOn(t *testing.T, model *models.Model, hidden, words int, layers ...int)
 func TestHead(t *testing.T) {
 	requests := 20
 	if testing.Short() {
-		requests = 8
+		requests = 4
 	}
 	model := folderModel(t, chatFolder)
 	heads := map[string]*models.Model{
