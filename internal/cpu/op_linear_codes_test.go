@@ -299,7 +299,7 @@ func BenchmarkLinearByCodes(b *testing.B) {
 	const n, k = 4096, 2048
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, name := range []string{"Q4_0", "Q4_K", "Q8_0", "INT4/32 bfloat16", "INT4/128 bfloat16", "INT8/128 bfloat16"} {
-		for _, m := range []int{1, 2, 4, 8, 64} {
+		for _, m := range []int{1, 2, 4, 8, 64, 120} {
 			b.Run(fmt.Sprintf("%s/%d", name, m), func(b *testing.B) {
 				e, _ := encoded.ByName(name)
 				rowBytes, _ := e.BlockBytes(k)

@@ -9,15 +9,10 @@ type Paneling func(set *simd.Set, src []byte, stride int, to *simd.CodePanel, ro
 // panelBlocks is how many blocks of CodeBlock codes are made side by side at a time.
 const panelBlocks = simd.Expanded / simd.CodeBlock
 
-// A panelRoom has scales of panelBlocks and then minima, bytes that they are made of, and codes of half a byte as bytes.
+// A panelRoom has bytes that scales of panelBlocks are made of.
 type panelRoom struct {
-	scales [2 * panelMinima]float32
-	small  [panelBlocks * simd.HeadsRoom]byte
-	codes  [simd.Expanded * simd.PanelColumns]byte
+	small [panelBlocks * simd.HeadsRoom]byte
 }
-
-// panelMinima is where minima begin.
-const panelMinima = panelBlocks * simd.PanelColumns
 
 var (
 	tableOwn   = simd.TableOf(codesOwn)
@@ -41,27 +36,16 @@ func PanelingOf(set *simd.Set, encoding string) Paneling {
 	return panelings[encoding]
 }
 
-// put writes scales and minima of blocks from one on; a scale alone has no minimum.
-func (r *panelRoom) put(to *simd.CodePanel, first, blocks int, minima bool) {
-	const n = simd.PanelColumns
-	for b := range blocks {
-		block := to.Scales[(first+b)*2*n:][:2*n]
-		copy(block[:n], r.scales[b*n:])
-		if minima {
-			copy(block[n:], r.scales[panelMinima+b*n:])
-		} else {
-			clear(block[n:])
-		}
-	}
-}
-
 // heads makes the scales of blocks of size bytes, which begin with them, and of minima that may follow them.
 func (r *panelRoom) heads(set *simd.Set, src []byte, stride, size int, to *simd.CodePanel, minima bool) {
-	blocks := len(to.Scales) / (2 * simd.PanelColumns)
+	all := len(to.Scales) / 2
+	blocks := all / simd.PanelColumns
 	for b := 0; b < blocks; b += panelBlocks {
 		some := min(panelBlocks, blocks-b)
-		set.Heads(some, src[b*size:], stride, size, r.small[:], r.scales[:], panelMinima)
-		r.put(to, b, some, minima)
+		set.Heads(some, src[b*size:], stride, size, r.small[:], to.Scales[b*simd.PanelColumns:], all)
+	}
+	if !minima {
+		clear(to.Scales[all:])
 	}
 }
 
@@ -74,10 +58,10 @@ type halfBytes struct {
 func (h halfBytes) panel(set *simd.Set, src []byte, stride int, to *simd.CodePanel, room *panelRoom) {
 	room.heads(set, src, stride, h.size, to, h.head > 2)
 	blocks := len(to.Scales) / (2 * simd.PanelColumns)
+	n := simd.PanelBlocks{Pieces: 1, Stride: stride, Gap: h.head}
 	for b := 0; b < blocks; b += panelBlocks {
-		n := simd.PanelBlocks{Steps: min(panelBlocks, blocks-b), Pieces: 1, Src: src[b*h.size+h.head:],
-			Stride: stride, Gap: h.head}
-		set.PutHalfBytes(&n, h.table, room.codes[:], to.Words[b*simd.CodeBlock*simd.PanelColumns:])
+		n.Steps, n.Src, n.At = min(panelBlocks, blocks-b), src[b*h.size+h.head:], b*h.size
+		set.PutHalfBytes(&n, h.table, to.Words[b*simd.CodeBlock*simd.PanelColumns:])
 	}
 }
 
@@ -90,12 +74,15 @@ func panelQ80(set *simd.Set, src []byte, stride int, to *simd.CodePanel, room *p
 
 func panelQ4K(set *simd.Set, src []byte, stride int, to *simd.CodePanel, room *panelRoom) {
 	const size, head = 144, 16
-	blocks := len(to.Scales) / (2 * simd.PanelColumns)
+	all := len(to.Scales) / 2
+	scales, minima := to.Scales[:all], to.Scales[all:]
+	blocks := all / simd.PanelColumns
+	n := simd.PanelBlocks{Steps: 4, Pieces: 2, Stride: stride}
 	for b := 0; b < blocks; b += panelBlocks {
-		block := src[b/panelBlocks*size:]
-		set.ScalesK(block, stride, room.small[:], room.scales[:], room.scales[panelMinima:])
-		room.put(to, b, panelBlocks, true)
-		n := simd.PanelBlocks{Steps: 4, Pieces: 2, Src: block[head:], Stride: stride}
-		set.PutHalfBytes(&n, tableOwn, room.codes[:], to.Words[b*simd.CodeBlock*simd.PanelColumns:])
+		n.At = b / panelBlocks * size
+		block := src[n.At:]
+		set.ScalesK(block, stride, room.small[:], scales[b*simd.PanelColumns:], minima[b*simd.PanelColumns:])
+		n.Src = block[head:]
+		set.PutHalfBytes(&n, tableOwn, to.Words[b*simd.CodeBlock*simd.PanelColumns:])
 	}
 }

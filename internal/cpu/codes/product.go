@@ -338,10 +338,20 @@ func (p *Product) byTiles(l *lane, first int, minima bool) {
 	all := inTiles(p.M)
 	for tile := 0; tile < all; tile += mostTiles {
 		some := min(mostTiles, all-tile)
-		p.Set.TileCodes(&p.tiles, tile, some, &l.panel, minima, l.sums, l.room)
 		row := tile * simd.TileRows
-		for r := range min(p.M-row, some*simd.TileRows) {
-			p.put(row+r, first, l.sums[r/simd.TileRows*simd.TileSums+r%simd.TileRows*simd.PanelColumns:])
+		to := simd.TileOut{Rows: min(p.M-row, some*simd.TileRows), Stride: p.N}
+		if p.N-first >= simd.PanelColumns {
+			to.Out = p.Out[row*p.N+first:]
+			if p.Bias != nil {
+				to.Bias = p.Bias[first:]
+			}
+			p.Set.TileCodes(&p.tiles, tile, &l.panel, minima, l.sums, l.room, to)
+			continue
+		}
+		to.Out, to.Stride = l.sums, simd.PanelColumns
+		p.Set.TileCodes(&p.tiles, tile, &l.panel, minima, l.sums, l.room, to)
+		for r := range to.Rows {
+			p.put(row+r, first, to.Out[r*simd.PanelColumns:])
 		}
 	}
 }

@@ -2,7 +2,11 @@
 
 package kernel
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // unitConfig says that all eight tiles have 16 rows of 64 bytes.
 var unitConfig = func() (config [64]byte) {
@@ -148,35 +152,26 @@ var codesConfig = func() (config [64]byte) {
 
 //go:noescape
 func amxCodes(
-	config *byte, tiles, blocks, lane, minima int, words *byte, scales *float32, x *int8, factors, room, sums *float32,
+	config *byte, tiles, blocks, lane, stage, minima int, words *byte, scales *float32, x *int8,
+	factors, room, sums, bias, out *float32, ldo, rows int,
 )
-
-//go:noescape
-func addCodes512(tiles, minima int, sums *float32)
 
 // hasTileCodes reports whether the processor's matrix unit multiplies integers; see tilesAllowed.
 func hasTileCodes() bool { return cpu.X86.HasAMXInt8 }
 
-// multiplyTileCodes computes lanes one after the other: so a fourth of the panel stays in the nearest cache for all tiles.
-func multiplyTileCodes(t *CodeTiles, tiles int, p *CodePanel, minima bool, sums, room []float32) {
-	least := 0
+// multiplyTileCodes computes lanes one after the other: so a fourth of the panel stays in the nearest cache for all tiles. In this
+// order sums of two of them suffice.
+func multiplyTileCodes(t *CodeTiles, p *CodePanel, minima bool, sums, room []float32, to TileOut) {
+	least := 0 // how far behind scales the minima are, in bytes
 	if minima {
-		least = 1
+		least = 4 * PanelColumns * t.Blocks
 	}
-	for lane := range CodeLanes {
-		to := sums[lane*TileRows*PanelColumns:]
-		if lane >= t.Blocks {
-			for tile := range tiles {
-				clear(to[tile*TileSums:][:TileRows*PanelColumns])
-				clear(to[tile*TileSums+TileSums/2:][:TileRows*PanelColumns])
-			}
-			continue
-		}
+	for _, l := range [CodeLanes]struct{ lane, stage, sums int }{{0, 0, 0}, {2, 1, 0}, {1, 0, 1}, {3, 2, 0}} {
+		at := min(l.lane, t.Blocks-1)
 		amxCodes(
-			&codesConfig[0], tiles, t.Blocks, lane, least, &p.Words[lane*CodeBlock*PanelColumns],
-			&p.Scales[lane*2*PanelColumns],
-			&t.Codes[lane*TileCodes], &t.Factors[lane*TileFactors], &room[0], &to[0],
+			&codesConfig[0], to.tiles(), t.Blocks, l.lane, l.stage, least, &p.Words[at*CodeBlock*PanelColumns],
+			&p.Scales[at*PanelColumns], &t.Codes[at*TileCodes], &t.Factors[at*TileFactors], &room[0],
+			&sums[l.sums*TileRows*PanelColumns], unsafe.SliceData(to.Bias), &to.Out[0], 4*to.Stride, to.Rows,
 		)
 	}
-	addCodes512(tiles, least, &sums[0])
 }

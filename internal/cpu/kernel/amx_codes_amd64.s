@@ -67,7 +67,7 @@
 	ROW(from, 13, Z13, Z17, Z21)   \
 	ROW(from, 14, Z14, Z18, Z22)   \
 	ROW(from, 15, Z15, Z19, Z23)   \
-	ADDQ $512, R11                 \
+	ADDQ $256, R11                 \
 	ADDQ $512, R12
 
 // A row's rest += w.Extra·x.Extra.
@@ -111,12 +111,57 @@
 	VMOVUPS Z14, (at+896)(R9)      \
 	VMOVUPS Z15, (at+960)(R9)
 
-// func amxCodes(config *byte, tiles, blocks, lane, minima int, words *byte, scales *float32, x *int8, factors, room, sums *float32)
+// What is there already, from R9 on, comes first.
+#define JOIN(at) \
+	VADDPS (at)(R9), Z0, Z0 \
+	VADDPS (at+64)(R9), Z1, Z1 \
+	VADDPS (at+128)(R9), Z2, Z2 \
+	VADDPS (at+192)(R9), Z3, Z3 \
+	VADDPS (at+256)(R9), Z4, Z4 \
+	VADDPS (at+320)(R9), Z5, Z5 \
+	VADDPS (at+384)(R9), Z6, Z6 \
+	VADDPS (at+448)(R9), Z7, Z7 \
+	VADDPS (at+512)(R9), Z8, Z8 \
+	VADDPS (at+576)(R9), Z9, Z9 \
+	VADDPS (at+640)(R9), Z10, Z10 \
+	VADDPS (at+704)(R9), Z11, Z11 \
+	VADDPS (at+768)(R9), Z12, Z12 \
+	VADDPS (at+832)(R9), Z13, Z13 \
+	VADDPS (at+896)(R9), Z14, Z14 \
+	VADDPS (at+960)(R9), Z15, Z15
+
+#define ADDBIAS \
+	VADDPS Z24, Z0, Z0 \
+	VADDPS Z24, Z1, Z1 \
+	VADDPS Z24, Z2, Z2 \
+	VADDPS Z24, Z3, Z3 \
+	VADDPS Z24, Z4, Z4 \
+	VADDPS Z24, Z5, Z5 \
+	VADDPS Z24, Z6, Z6 \
+	VADDPS Z24, Z7, Z7 \
+	VADDPS Z24, Z8, Z8 \
+	VADDPS Z24, Z9, Z9 \
+	VADDPS Z24, Z10, Z10 \
+	VADDPS Z24, Z11, Z11 \
+	VADDPS Z24, Z12, Z12 \
+	VADDPS Z24, Z13, Z13 \
+	VADDPS Z24, Z14, Z14 \
+	VADDPS Z24, Z15, Z15
+
+// A row of results, R8 of which are left.
+#define PUT(n) \
+	VMOVUPS n, (DI)                \
+	ADDQ CX, DI                    \
+	DECQ R8                        \
+	JZ end
+
+// func amxCodes(config *byte, tiles, blocks, lane, stage, minima int, words *byte, scales *float32, x *int8, factors, room, sums, bias, out *float32, ldo, rows int)
 //
-// One lane of all tiles: R10 counts them, R13 are the lane's blocks, R9 where its sums are kept. While the
-// sums of a block, R8 of which are left, are scaled, those of the next one are stored, and the codes of that after it, CX of which
-// are left, are multiplied.
-TEXT ·amxCodes(SB), NOSPLIT, $0-88
+// One lane of all tiles: R10 counts them, R13 are the lane's blocks, R9 where its sums are kept, those of what is added 2048 bytes
+// further. While the sums of a block, R8 of which are left, are scaled, those of the next one are stored, and the codes of that
+// after it, CX of which are left, are multiplied. At stage 1 sums are added to what is there. At stage 2 all become results: those of
+// two lanes are there, and of a third 1024 bytes further.
+TEXT ·amxCodes(SB), NOSPLIT, $0-128
 	MOVQ config+0(FP), R8
 	LDTILECFG_R8
 	MOVQ tiles+8(FP), R10
@@ -124,19 +169,34 @@ TEXT ·amxCodes(SB), NOSPLIT, $0-88
 	SUBQ lane+24(FP), R13
 	ADDQ $3, R13
 	SHRQ $2, R13
-	MOVQ room+72(FP), DX
-	MOVQ sums+80(FP), R9
+	MOVQ room+80(FP), DX
+	MOVQ sums+88(FP), R9
 	MOVQ $32, AX
 	MOVQ $64, BX
 
 tile:
-	MOVQ words+40(FP), DI
-	MOVQ scales+48(FP), R11
-	MOVQ x+56(FP), SI
-	MOVQ factors+64(FP), R12
+	CMPQ stage+32(FP), $2
+	JNE begin
+	MOVQ out+104(FP), DI // which is written when this tile is done
+	MOVQ ldo+112(FP), SI
+	MOVQ $16, CX
+
+fetch:
+	PREFETCHT0 (DI)
+	ADDQ SI, DI
+	DECQ CX
+	JNZ fetch
+
+begin:
+	MOVQ words+48(FP), DI
+	MOVQ scales+56(FP), R11
+	MOVQ x+64(FP), SI
+	MOVQ factors+72(FP), R12
 	CLEAR
 	MOVQ R13, CX
 	MOVQ R13, R8
+	TESTQ CX, CX
+	JZ kept
 	NEXT0
 	STORE0
 	JZ even // of the blocks that are left to multiply
@@ -167,16 +227,28 @@ scale1:
 	JNZ even
 
 kept:
+	CMPQ stage+32(FP), $1
+	JLT keep
+	JEQ join
+	JOIN(1024)
+
+join:
+	JOIN(0)
+
+keep:
 	KEEP(0)
-	CMPQ minima+32(FP), $0
-	JEQ next
-	MOVQ scales+48(FP), R11
-	MOVQ factors+64(FP), R12
+	MOVQ scales+56(FP), R11
+	ADDQ minima+40(FP), R11
+	MOVQ factors+72(FP), R12
 	CLEAR
+	CMPQ minima+40(FP), $0
+	JEQ rest
 	MOVQ R13, CX
+	TESTQ CX, CX
+	JZ leastKept
 
 least:
-	VMOVUPS 64(R11), Z24
+	VMOVUPS (R11), Z24
 	LEAST(0, Z0, Z16)
 	LEAST(1, Z1, Z17)
 	LEAST(2, Z2, Z18)
@@ -193,59 +265,73 @@ least:
 	LEAST(13, Z13, Z21)
 	LEAST(14, Z14, Z22)
 	LEAST(15, Z15, Z23)
-	ADDQ $512, R11
+	ADDQ $256, R11
 	ADDQ $512, R12
 	DECQ CX
 	JNZ least
-	KEEP(4096)
+
+leastKept:
+	CMPQ stage+32(FP), $1
+	JLT keepLeast
+	JEQ joinLeast
+	JOIN(3072)
+	JOIN(2048)
+	JMP results
+
+joinLeast:
+	JOIN(2048)
+
+keepLeast:
+	KEEP(2048)
+	JMP next
+
+rest:
+	CMPQ stage+32(FP), $2
+	JNE next
+
+results:
+	JOIN(0)
+	MOVQ bias+96(FP), SI
+	TESTQ SI, SI
+	JZ put
+	VMOVUPS (SI), Z24
+	ADDBIAS
+
+put:
+	MOVQ out+104(FP), DI
+	MOVQ ldo+112(FP), CX
+	MOVQ rows+120(FP), R8
+	PUT(Z0)
+	PUT(Z1)
+	PUT(Z2)
+	PUT(Z3)
+	PUT(Z4)
+	PUT(Z5)
+	PUT(Z6)
+	PUT(Z7)
+	PUT(Z8)
+	PUT(Z9)
+	PUT(Z10)
+	PUT(Z11)
+	PUT(Z12)
+	PUT(Z13)
+	PUT(Z14)
+	PUT(Z15)
+	MOVQ DI, out+104(FP)
+	MOVQ R8, rows+120(FP)
 
 next:
-	// Tiles lie blocks·512 and blocks·128 bytes apart, their sums 8192.
+	// Tiles lie blocks·512 and blocks·128 bytes apart, their sums 4096.
 	MOVQ blocks+16(FP), CX
 	SHLQ $7, CX
-	ADDQ CX, factors+64(FP)
+	ADDQ CX, factors+72(FP)
 	SHLQ $2, CX
-	ADDQ CX, x+56(FP)
-	ADDQ $8192, R9
+	ADDQ CX, x+64(FP)
+	ADDQ $4096, R9
 	DECQ R10
 	JNZ tile
+
+end:
 	TILERELEASE
-	VZEROUPPER
-	RET
-
-// func addCodes512(tiles, minima int, sums *float32)
-//
-// What lanes are, 1024 bytes apart, as one, a row at a time.
-TEXT ·addCodes512(SB), NOSPLIT, $0-24
-	MOVQ tiles+0(FP), R10
-	MOVQ sums+16(FP), R9
-
-addTile:
-	MOVQ $16, CX
-
-addRow:
-	VMOVUPS (R9), Z0
-	VADDPS 2048(R9), Z0, Z0
-	VMOVUPS 1024(R9), Z1
-	VADDPS 3072(R9), Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VPXORD Z2, Z2, Z2
-	CMPQ minima+8(FP), $0
-	JEQ addRest
-	VMOVUPS 4096(R9), Z2
-	VADDPS 6144(R9), Z2, Z2
-	VMOVUPS 5120(R9), Z3
-	VADDPS 7168(R9), Z3, Z3
-	VADDPS Z3, Z2, Z2
-
-addRest:
-	VADDPS Z2, Z0, Z0
-	VMOVUPS Z0, (R9)
-	ADDQ $64, R9
-	DECQ CX
-	JNZ addRow
-	ADDQ $7168, R9
-	DECQ R10
-	JNZ addTile
 	VZEROUPPER
 	RET

@@ -16,7 +16,7 @@ func multiplyDots(*UnitBlock) { panic("BUG: no products of pairs") }
 
 func hasTileCodes() bool { return false }
 
-func multiplyTileCodes(*CodeTiles, int, *CodePanel, bool, []float32, []float32) {
+func multiplyTileCodes(*CodeTiles, *CodePanel, bool, []float32, []float32, TileOut) {
 	panic("BUG: no matrix unit")
 }
 

@@ -21,7 +21,9 @@ type Codes struct {
 type codesFuncs struct {
 	dot     func(blocks int, w *int8, ws, wm *float32, x *int8, xs, xt, sums *float32)
 	nibbles func(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
-	panel   func(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
+	// halves looks half bytes up and writes them as a panel's words.
+	halves func(steps, pieces int, src *byte, stride, gap int, table, dst *byte, ahead uintptr)
+	panel  func(blocks int, words *byte, scales *float32, x *int8, ldx int, factors, sums *float32)
 	// round writes blocks of codes step bytes apart, and each one's scale and what it adds so many as apart says.
 	round func(blocks int, x *float32, codes *int8, step int, scales, extra *float32, apart int)
 	// lines multiply a row by blocks as they lie, by their kind; heads makes scales of blocks.
@@ -74,10 +76,10 @@ func (s *Set) RoundCodes(x []float32, to *Codes) bool {
 }
 
 // A CodePanel is PanelColumns lines of a weight side by side: of each line four codes after the other, and of each
-// block the scales of all lines and what they add.
+// block the scales of all lines; behind those of all blocks is what blocks add.
 type CodePanel struct {
 	Words  []byte    // 4·PanelColumns for each four codes
-	Scales []float32 // 2·PanelColumns for each block
+	Scales []float32 // PanelColumns for each block, twice
 }
 
 // PanelRows is how many rows of inputs [Set.PanelCodes] takes, PanelColumns how many lines of a weight.
@@ -103,9 +105,10 @@ func PutFactors(factors []float32, row int, x *Codes) {
 
 // PutScales writes the scales of one of a panel's lines, and what its blocks add.
 func (p *CodePanel) PutScales(line int, w *Codes) {
+	minima := len(p.Scales) / 2
 	for b, scale := range w.Scales {
-		to := p.Scales[b*2*PanelColumns+line:]
-		to[0], to[PanelColumns] = scale, w.Extra[b]
+		at := b*PanelColumns + line
+		p.Scales[at], p.Scales[minima+at] = scale, w.Extra[b]
 	}
 }
 
@@ -127,15 +130,15 @@ func (s *Set) PutCodes(p *CodePanel, lines []int8) {
 }
 
 // PanelBlocks are blocks of codes of PanelColumns lines, Stride bytes apart: in steps, each of Pieces of 16 bytes, Gap bytes
-// between them.
+// between them. At is how many bytes of a line's are before Src: so it is known what of the next panel is fetched meanwhile.
 type PanelBlocks struct {
-	Steps, Pieces, Stride, Gap int
-	Src                        []byte
+	Steps, Pieces, Stride, Gap, At int
+	Src                            []byte
 }
 
 // HasPanelBlocks reports whether there are kernels that make panels of blocks.
 func (s *Set) HasPanelBlocks() bool {
-	return s.HasCodePanels() && s.word.words != nil && s.word.expandNibbles != nil && s.encoded.heads != nil &&
+	return s.HasCodePanels() && s.word.words != nil && s.codes.halves != nil && s.encoded.heads != nil &&
 		(s.encoded.headsK != nil || s.encoded.scalesK != nil)
 }
 
@@ -154,18 +157,16 @@ func (s *Set) PutBytes(p *PanelBlocks, words []byte) {
 	s.word.words(p.Steps, p.Pieces, &p.Src[0], p.Stride, p.Gap, &words[0], 4*PanelColumns)
 }
 
-// PutHalfBytes looks codes of half a byte up, as Nibbles does, and writes them as a panel's words. They are no more than Expanded
-// for each line; room is for that of all lines.
-func (s *Set) PutHalfBytes(p *PanelBlocks, table *[32]byte, room, words []byte) {
+// PutHalfBytes looks codes of half a byte up, as Nibbles does, and writes them as a panel's words.
+func (s *Set) PutHalfBytes(p *PanelBlocks, table *[32]byte, words []byte) {
 	if p.Steps == 0 {
 		return
 	}
 	p.check()
 	pieces := 2 * p.Steps * p.Pieces
-	_, _ = room[PanelColumns*Expanded-1], room[:Expanded][16*pieces-1]
 	_ = words[pieces*16*PanelColumns-1]
-	s.word.expandNibbles(PanelColumns, p.Steps, p.Pieces, &p.Src[0], p.Stride, p.Gap, &table[0], &room[0])
-	s.word.words(1, pieces, &room[0], Expanded, 0, &words[0], 4*PanelColumns)
+	ahead := uintptr(unsafe.Pointer(&p.Src[0])) + uintptr(PanelColumns*p.Stride+(PanelColumns-1)*p.At)
+	s.codes.halves(p.Steps, p.Pieces, &p.Src[0], p.Stride, p.Gap, &table[0], &words[0], ahead)
 }
 
 // PanelCodes multiplies a panel by PanelRows rows of codes, ldx codes apart. The first PanelRows·PanelColumns of sums,
@@ -203,7 +204,7 @@ const TileRows = 16
 const (
 	TileCodes   = TileRows * CodeBlock
 	TileFactors = 2 * TileRows
-	TileSums    = 2 * CodeLanes * TileRows * PanelColumns
+	TileSums    = CodeLanes * TileRows * PanelColumns
 	// TileRoom is room that all tiles take together.
 	TileRoom = 2 * TileRows * PanelColumns
 )
@@ -235,47 +236,63 @@ func (s *Set) RoundTile(t *CodeTiles, row int, x []float32) {
 		4*TileFactors)
 }
 
-// TileCodes multiplies tiles, from one on, by a panel: a tile's products are the first TileRows·PanelColumns of its TileSums
-// sums, row by row, each with the bits that [Set.DotCodes] gives. Where there are no minima, no block of the panel adds
-// something, and what inputs add is finite.
-func (s *Set) TileCodes(t *CodeTiles, first, tiles int, p *CodePanel, minima bool, sums, room []float32) {
-	if tiles == 0 || t.Blocks == 0 {
-		clear(sums[:tiles*TileSums])
+// A TileOut is where products of tiles go: so many rows of PanelColumns, Stride apart, with Bias added to each where it is not nil.
+// Rows that lie one behind the other may go where the sums were.
+type TileOut struct {
+	Rows, Stride int
+	Out, Bias    []float32
+}
+
+// tiles is how many tiles the rows are in.
+func (o *TileOut) tiles() int { return (o.Rows + TileRows - 1) / TileRows }
+
+// TileCodes multiplies rows, from the first of a tile on, by a panel, each product with the bits that [Set.DotCodes] gives. Sums is
+// room for TileSums of each tile. Where there are no minima, no block of the panel adds something, and what inputs add is finite.
+func (s *Set) TileCodes(t *CodeTiles, first int, p *CodePanel, minima bool, sums, room []float32, to TileOut) {
+	if to.Rows == 0 || t.Blocks == 0 {
+		t.multiply(p, to)
 		return
 	}
+	tiles := to.tiles()
 	x, factors := t.Codes[first*t.Blocks*TileCodes:], t.Factors[first*t.Blocks*TileFactors:]
 	_, _ = x[tiles*t.Blocks*TileCodes-1], factors[tiles*t.Blocks*TileFactors-1]
 	_, _ = p.Words[t.Blocks*CodeBlock*PanelColumns-1], p.Scales[t.Blocks*2*PanelColumns-1]
 	_, _ = sums[tiles*TileSums-1], room[TileRoom-1]
+	_ = to.Out[(to.Rows-1)*to.Stride+PanelColumns-1]
+	if to.Bias != nil {
+		_ = to.Bias[PanelColumns-1]
+	}
 	part := CodeTiles{Blocks: t.Blocks, Codes: x, Factors: factors}
 	if !s.HasCodeTiles() {
-		part.multiply(tiles, p, sums)
+		part.multiply(p, to)
 		return
 	}
-	multiplyTileCodes(&part, tiles, p, minima, sums, room)
+	multiplyTileCodes(&part, p, minima, sums, room, to)
 }
 
 // multiply is what a matrix unit computes, for sets that have none.
-func (t *CodeTiles) multiply(tiles int, p *CodePanel, sums []float32) {
+func (t *CodeTiles) multiply(p *CodePanel, to TileOut) {
 	blocks := t.Blocks
-	for tile := range tiles {
-		x, f, to := t.Codes[tile*blocks*TileCodes:], t.Factors[tile*blocks*TileFactors:], sums[tile*TileSums:]
-		for r := range TileRows {
-			for j := range PanelColumns {
-				var s [2 * CodeLanes]float32
-				for b := range blocks {
-					sum := int32(0)
-					for i := range CodeBlock {
-						w := int8(p.Words[(b*CodeBlock+i)/4*4*PanelColumns+4*j+i%4])
-						sum += int32(w) * int32(x[b*TileCodes+r*CodeBlock+i])
-					}
-					scales, f := p.Scales[2*b*PanelColumns+j:], f[b*TileFactors+r:]
-					scale := scales[0] * f[0]
-					s[b%CodeLanes] += float32(scale * float32(sum))
-					s[CodeLanes+b%CodeLanes] += float32(scales[PanelColumns] * f[TileRows])
+	for row := range to.Rows {
+		first, r := row/TileRows*blocks, row%TileRows
+		for j := range PanelColumns {
+			var s [2 * CodeLanes]float32
+			for b := range blocks {
+				sum, x := int32(0), t.Codes[(first+b)*TileCodes+r*CodeBlock:]
+				for i := range CodeBlock {
+					w := int8(p.Words[(b*CodeBlock+i)/4*4*PanelColumns+4*j+i%4])
+					sum += int32(w) * int32(x[i])
 				}
-				to[r*PanelColumns+j] = ((s[0] + s[2]) + (s[1] + s[3])) + ((s[4] + s[6]) + (s[5] + s[7]))
+				at, f := b*PanelColumns+j, t.Factors[(first+b)*TileFactors+r:]
+				scale := p.Scales[at] * f[0]
+				s[b%CodeLanes] += float32(scale * float32(sum))
+				s[CodeLanes+b%CodeLanes] += float32(p.Scales[blocks*PanelColumns+at] * f[TileRows])
 			}
+			sum := ((s[0] + s[2]) + (s[1] + s[3])) + ((s[4] + s[6]) + (s[5] + s[7]))
+			if to.Bias != nil {
+				sum += to.Bias[j]
+			}
+			to.Out[row*to.Stride+j] = sum
 		}
 	}
 }

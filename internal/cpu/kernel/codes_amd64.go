@@ -22,6 +22,11 @@ func panelCodesVNNI(blocks int, words *byte, scales *float32, x *int8, ldx int, 
 //go:noescape
 func roundCodes512(blocks int, x *float32, codes *int8, step int, scales, extra *float32, apart int)
 
+// putHalves512 is PutHalfBytes.
+//
+//go:noescape
+func putHalves512(steps, pieces int, src *byte, stride, gap int, table, dst *byte, ahead uintptr)
+
 //go:noescape
 func nibbles256(groups, pieces int, src *byte, stride int, table *int8, dst *int8)
 
@@ -44,7 +49,7 @@ func codeHeads(kind, steps, each int, src *byte, stride, size, nothing int, scal
 func init() {
 	avx2.codes = codesFuncs{dot: dotCodes256, nibbles: nibbles256}
 	avx512.codes = avx2.codes
-	avx512.codes.round = roundCodes512
+	avx512.codes.round, avx512.codes.halves = roundCodes512, putHalves512
 	if cpu.X86.HasAVX512VNNI {
 		avx512.codes.dot, avx512.codes.panel = dotCodesVNNI, panelCodesVNNI
 		avx512.codes.lines = [3]func(*CodeLines){codeLines16, codeLines32, codeLinesBytes}

@@ -92,7 +92,7 @@ loop:
 
 // What is in registers of the product of a panel: Z0 to Z7 sums of a block's codes, one for each row, Z8 to Z15 lanes, Z16 to
 // Z23 what is added, Z31 what codes of the weight need to be without a sign. R13 is the first row's codes, R8, R10, DX and SI
-// are one, three, five and seven rows; R11 has words, R9 scales, R12 factors.
+// are one, three, five and seven rows; R11 has words, R9 scales, DI minima, R12 factors.
 
 #define FOURS(offset, wide) \
 	VPXORD wide(R11), Z31, Z24                  \
@@ -163,8 +163,11 @@ lane:
 	SHLQ $9, R11
 	ADDQ words+8(FP), R11
 	MOVQ BX, R9
-	SHLQ $7, R9
+	SHLQ $6, R9
 	ADDQ scales+16(FP), R9
+	MOVQ blocks+0(FP), DI
+	SHLQ $6, DI
+	ADDQ R9, DI
 	MOVQ BX, R13
 	SHLQ $5, R13
 	ADDQ x+24(FP), R13
@@ -192,7 +195,7 @@ block:
 	FOURS(24, 384)
 	FOURS(28, 448)
 	VMOVUPS (R9), Z25
-	VMOVUPS 64(R9), Z26
+	VMOVUPS (DI), Z26
 	ROW(0, Z0, Z8, Z16)
 	ROW(1, Z1, Z9, Z17)
 	ROW(2, Z2, Z10, Z18)
@@ -202,7 +205,8 @@ block:
 	ROW(6, Z6, Z14, Z22)
 	ROW(7, Z7, Z15, Z23)
 	ADDQ $2048, R11
-	ADDQ $512, R9
+	ADDQ $256, R9
+	ADDQ $256, DI
 	ADDQ $128, R13
 	ADDQ $384, R12
 	SUBQ $4, CX

@@ -59,21 +59,26 @@ func TestTileCodes(t *testing.T) {
 		for _, minima := range []bool{true, false} {
 			tiles, blocks := size[0], size[1]
 			c, p, rows, lines := newTileCase(rng, tiles, blocks, minima)
-			check := func(name string, first int, sums []float32) {
+			check := func(name string, first int, to TileOut) {
 				t.Helper()
 				var none *Set
-				for r, row := range rows[first*TileRows:] {
+				for r, row := range rows[first*TileRows:][:to.Rows] {
 					for j, line := range lines {
-						got, want := sums[r/TileRows*TileSums+r%TileRows*PanelColumns+j], none.DotCodes(blocks, line, row)
+						got, want := to.Out[r*to.Stride+j], none.DotCodes(blocks, line, row)
+						if to.Bias != nil {
+							want += to.Bias[j]
+						}
 						if math.Float32bits(got) != math.Float32bits(want) {
 							t.Fatalf("%s, %d blocks, minima %v: row %d by line %d is %v, want %v", name, blocks, minima, r, j, got, want)
 						}
 					}
 				}
 			}
-			sums := make([]float32, tiles*TileSums)
-			(&Set{}).TileCodes(c, 0, tiles, p, minima, sums, make([]float32, TileRoom))
-			check("Go", 0, sums)
+			bias := random(rng, PanelColumns)
+			sums, all := make([]float32, tiles*TileSums), tiles*TileRows
+			to := TileOut{Rows: all, Stride: PanelColumns + 3, Out: make([]float32, all*(PanelColumns+3)), Bias: bias}
+			(&Set{}).TileCodes(c, 0, p, minima, sums, make([]float32, TileRoom), to)
+			check("Go", 0, to)
 			for _, s := range All() {
 				if !s.HasCodeTiles() {
 					continue
@@ -83,8 +88,14 @@ func TestTileCodes(t *testing.T) {
 					for i := range sums {
 						sums[i] = float32(math.NaN())
 					}
-					s.TileCodes(c, first, tiles-first, &CodePanel{Words: p.Words, Scales: guarded(t, p.Scales)}, minima, sums, room)
-					check(s.Name, first, sums)
+					p := &CodePanel{Words: p.Words, Scales: guarded(t, p.Scales)}
+					to := TileOut{Rows: all - first*TileRows, Stride: PanelColumns, Out: sums}
+					s.TileCodes(c, first, p, minima, sums, room, to)
+					check(s.Name, first, to)
+					to = TileOut{Rows: to.Rows - first - 1, Stride: PanelColumns + 3, Bias: guarded(t, bias)}
+					to.Out = guarded(t, make([]float32, (to.Rows-1)*to.Stride+PanelColumns))
+					s.TileCodes(c, first, p, minima, sums, room, to)
+					check(s.Name, first, to)
 				}
 			}
 		}
@@ -151,7 +162,7 @@ func BenchmarkTileCodes(b *testing.B) {
 			c, p, _, _ := newTileCase(rng, tiles, blocks, minima)
 			sums, room := make([]float32, tiles*TileSums), make([]float32, TileRoom)
 			for b.Loop() {
-				s.TileCodes(c, 0, tiles, p, minima, sums, room)
+				s.TileCodes(c, 0, p, minima, sums, room, TileOut{Rows: tiles * TileRows, Stride: PanelColumns, Out: sums})
 			}
 		})
 	}
