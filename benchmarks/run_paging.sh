@@ -4,6 +4,7 @@
 #
 #	OPTIMEM_PYTHON=python3 benchmarks/run_paging.sh [options of paging_compare.py]
 #	OPTIMEM_PYTHON=python3 benchmarks/run_paging.sh --only close     # page mode ÷ resident; no peers, 4 GB of disk
+#	OPTIMEM_PYTHON=python3 benchmarks/run_paging.sh --only close --ahead    # where others use the machine, with processor times
 #
 # OPTIMEM_PYTHON is a Python with torch, torchvision, transformers, accelerate and safetensors. The models (13 GB for a
 # while) lie in DATA (default: benchmarks/data). Memory is limited by a cgroup and the page cache is emptied, which want root; where that is

@@ -19,6 +19,10 @@ const (
 	// large enough for that. It costs memory where reads take less time than ops, and changes little where they take more.
 	DiskDoubt = 0.5
 
+	// CachedReadSeconds is what a read of what the page cache holds costs whatever its size: no disk is waited for. A Xeon
+	// took 0.7 µs.
+	CachedReadSeconds = 1e-6
+
 	// TouchedBytes is how much memory is touched for the first time in a second: a guess for a virtual machine, of which 1
 	// to 12 GB were measured.
 	TouchedBytes = 2.5e9

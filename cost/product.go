@@ -76,6 +76,68 @@ func (r Rates) productFLOPs(p graph.Product) float64 {
 	return math.Exp(sum / weights)
 }
 
+// rawFLOPs returns how fast a product is expected to be whose weight lies as it is: as fast as with a packed one but for
+// the time that turning the weight into that form takes, which does not depend on how many rows are multiplied with it.
+// Sizes of the class say it only where that is not known, or there are so few rows that the weight is not turned: with
+// other numbers of rows turning is another part of the time.
+func (r Rates) rawFLOPs(p graph.Product) float64 {
+	packed := r.productFLOPs(product(PackedClass(p.Class), p.M, p.N, p.K))
+	turning, ok := r.turning(p)
+	if !ok || packed == 0 {
+		return r.productFLOPs(p)
+	}
+	return 1 / (1/packed + turning/(2*float64(rowsOf(p))))
+}
+
+// turnedRows is from how many rows on weights are turned before they are multiplied with.
+const turnedRows = 16
+
+// turning returns what turning an element of a product's weight takes, from what products of its class took both ways:
+// each counts the more the nearer the shape of its weight is, and the fewer rows it has, since turning then is more of
+// what was measured. It returns false where no product was measured both ways, or the product's rows are few.
+func (r Rates) turning(p graph.Product) (seconds float64, ok bool) {
+	if rowsOf(p) < turnedRows {
+		return 0, false
+	}
+	var sum, weights float64
+	for _, raw := range r.Points[p.Class] {
+		q := product(p.Class, raw.M, raw.N, raw.K)
+		rows := float64(rowsOf(q))
+		if rows < turnedRows {
+			continue
+		}
+		for _, packed := range r.Points[PackedClass(p.Class)] {
+			if packed.M != q.M || packed.N != q.N || packed.K != q.K {
+				continue
+			}
+			d := square(ratio(p.K, q.K)) + square(ratio(columnsOf(p), columnsOf(q)))
+			w := math.Pow(d+1, -2) / square(rows)
+			sum += w * 2 * rows * (1/raw.FLOPs - 1/packed.FLOPs)
+			weights += w
+		}
+	}
+	return max(sum/max(weights, math.SmallestNonzeroFloat64), 0), weights > 0
+}
+
+// rowsOf returns how many rows of a product are multiplied with each element of its weight: of a convolution, pixels.
+func rowsOf(p graph.Product) int64 {
+	if hasRowsFirst(p.Class) {
+		return max(p.M, 1)
+	}
+	return max(p.N, 1)
+}
+
+// columnsOf returns how many columns the weight of a product has.
+func columnsOf(p graph.Product) int64 {
+	if hasRowsFirst(p.Class) {
+		return p.N
+	}
+	return p.M
+}
+
+// hasRowsFirst reports whether products of a class have rows in M, as those of matrices do.
+func hasRowsFirst(class string) bool { return class == "linear" || class == "matmul" }
+
 func square(x float64) float64 { return x * x }
 
 // ratio is by how many doublings two sizes differ.

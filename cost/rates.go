@@ -117,7 +117,7 @@ func (r Rates) LaunchSeconds(
 			flops = r.productFLOPs(product(PackedClass(p.Class), p.M, p.N, p.K))
 		}
 		if flops == 0 {
-			flops = r.productFLOPs(p)
+			flops = r.rawFLOPs(p)
 		}
 		if flops > 0 {
 			computing = float64(c.FLOPs) / flops
@@ -189,16 +189,18 @@ func (r Rates) Cached(share float64) Rates {
 	if r.CachedBytes <= 0 || share <= 0 {
 		return r
 	}
-	disk := r.WithGuesses().DiskBytes
+	all := r.WithGuesses()
 	r.CachedShare = share
 	cached := func(rate float64) float64 { return 1 / (share/r.CachedBytes + (1-share)/rate) }
-	r.DiskBytes = cached(disk)
+	each := func(seconds float64) float64 { return share*min(CachedReadSeconds, seconds) + (1-share)*seconds }
+	r.DiskBytes, r.ReadSeconds = cached(all.DiskBytes), each(all.ReadSeconds)
 	r.Disks = maps.Clone(r.Disks)
 	for k, d := range r.Disks {
 		if d.Bytes > 0 {
 			d.Bytes = cached(d.Bytes)
-			r.Disks[k] = d
 		}
+		d.ReadSeconds = each(d.ReadSeconds)
+		r.Disks[k] = d
 	}
 	return r
 }

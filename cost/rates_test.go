@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -97,6 +98,17 @@ func TestRatesCached(t *testing.T) {
 			t.Errorf("%v of it is cached: %v bytes a second, want %v", share, got, want)
 		}
 	}
+	r.ReadSeconds, r.Disks = 101e-6, map[storage.Disk]Disk{1: {2e9, 51e-6}, 2: {Bytes: 2e9}}
+	got := r.Cached(0.5)
+	for _, s := range []struct{ got, want float64 }{
+		{got.ReadSeconds, 51e-6}, {got.On(1).ReadSeconds, 26e-6}, {got.On(2).ReadSeconds, 51e-6},
+		{r.Cached(1).ReadSeconds, CachedReadSeconds}, {r.Cached(0).ReadSeconds, 101e-6},
+		{(Rates{CachedBytes: 1, ReadSeconds: 1e-7}).Cached(1).ReadSeconds, 1e-7},
+	} {
+		if math.Abs(s.got-s.want) > 1e-9 {
+			t.Errorf("a read takes %v, want %v", s.got, s.want)
+		}
+	}
 	if got := (Rates{DiskBytes: 1e9}).Cached(1).DiskBytes; got != 1e9 {
 		t.Errorf("where it is not known: %v", got)
 	}
@@ -117,5 +129,54 @@ func TestStepSecondsOfKernel(t *testing.T) {
 	step := &graph.Step{Product: product("own direct", 32, 64, 288), Cost: graph.Cost{FLOPs: 2 * 32 * 64 * 288}}
 	if got, want := r.StepSeconds(graph.Standard(), step, op, in, out), 2*32*64*288/8e9; math.Abs(got-want) > 0.02*want {
 		t.Errorf("%.3g s, want %.3g", got, want)
+	}
+}
+
+// Turning a weight takes as long whatever number of rows is multiplied with it, as it took where it was measured: what many
+// rows say of that is little beside what they vary. Few rows are multiplied with a weight as it lies.
+func TestRatesOfRawWeights(t *testing.T) {
+	const turning, packed = 0.4e-9, 200e9
+	raw := func(rows int64) float64 { return 1 / (1/packed + turning/(2*float64(rows))) }
+	r := Rates{Points: map[string][]Point{
+		"own": {
+			{256, 49, 4608, raw(49)}, {256, 196, 2304, raw(196)}, {64, 12544, 2304, packed * 1.02}, {256, 1, 2304, 3e9},
+			{512, 49, 512, 1e9}, // not measured both ways
+		},
+		"own packed": {
+			{256, 49, 4608, packed}, {256, 196, 2304, packed}, {64, 12544, 2304, packed}, {256, 1, 2304, 3e9},
+		},
+		"linear":        {{64, 1024, 1024, raw(64)}, {1, 1024, 1024, 5e9}},
+		"linear packed": {{64, 1024, 1024, packed}},
+		"alone":         {{64, 1024, 1024, 7e9}},
+		"low":           {{256, 64, 512, packed * 1.1}},
+		"low packed":    {{256, 64, 512, packed}},
+	}}
+	for _, c := range []struct {
+		what  string
+		class string
+		m, n  int64
+		want  float64
+	}{
+		{"as measured", "own", 256, 49, raw(49)},
+		{"with eight times the pixels", "own", 256, 392, raw(392)},
+		{"with many pixels", "own", 256, 50176, raw(50176)},
+		{"with one", "own", 256, 1, 3e9},
+		{"rows of a matrix", "linear", 512, 1024, raw(512)},
+		{"one row", "linear", 1, 1024, 5e9},
+		{"not packed anywhere", "alone", 512, 1024, 7e9},
+		{"packed slower", "low", 256, 512, packed},
+	} {
+		k := int64(2304)
+		if c.class != "own" {
+			k = 1024
+		}
+		p := product(c.class, c.m, c.n, k)
+		op := &graph.Op{Kind: "test::own"}
+		flops := 2 * c.m * c.n * k
+		r.FLOPs, r.MemoryBytes = 1, math.Inf(1)
+		got := float64(flops) / r.LaunchSeconds(p, op, nil, nil, graph.Cost{FLOPs: flops}, false)
+		if math.Abs(got-c.want) > 0.02*c.want {
+			t.Errorf("%s: %.4g FLOP/s, want %.4g", c.what, got, c.want)
+		}
 	}
 }

@@ -166,6 +166,9 @@ type Plan struct {
 	Routed  Routed
 	// MovedBytes counts what reaches the ring in one pass, over-read included.
 	MovedBytes int64
+	// PastCache says that what is paged is read from the disk even where the host's page cache holds it: to copy it out of there takes
+	// processors from ops.
+	PastCache bool
 	// MinBytes is the least budget for which there is a plan in this mode.
 	MinBytes int64
 	// Forecast is what a pass is expected to take.

@@ -130,8 +130,17 @@ func (p *Plan) String() string {
 	if p.Sides != nil && p.Sides.Overlaps {
 		b.WriteString("both sides compute at the same time, on neighbouring micro-batches\n")
 	}
-	fmt.Fprintf(&b, "moved per pass %d, least budget %d\n", p.MovedBytes, p.MinBytes)
+	b.WriteString(p.movedText())
 	return b.String()
+}
+
+// movedText says what a pass moves, and the least budget.
+func (p *Plan) movedText() string {
+	past := ""
+	if p.PastCache {
+		past = "read past the page cache\n"
+	}
+	return past + fmt.Sprintf("moved per pass %d, least budget %d\n", p.MovedBytes, p.MinBytes)
 }
 
 // Name names the group by its module, or by the first and the last of several; it is made anew with each call.

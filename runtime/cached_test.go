@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -18,6 +19,21 @@ import (
 
 // What the host holds of a file is expected at the rate of its memory, not at the disk's, where both are known.
 func TestForecastOfCachedFile(t *testing.T) {
+	model, _ := cachedModel(t)
+	load := func(r cost.Rates) float64 {
+		return forecastOfPaging(t, model, optimem.PageOptions{Rates: r}, 1).LoadSeconds
+	}
+	slow := cost.Rates{DiskBytes: 1e6, ReadSeconds: 1e-9}
+	fast := slow
+	fast.CachedBytes = 1e9
+	if disk, memory := load(slow), load(fast); memory > disk/900 || memory < disk/1100 {
+		t.Errorf("%v s from the disk, %v s from memory", disk, memory)
+	}
+}
+
+// cachedModel returns a model of which the host holds the file in memory, and says so.
+func cachedModel(t *testing.T) (*models.Model, *loader.Checkpoint) {
+	t.Helper()
 	data, err := os.ReadFile(digitsModel)
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +46,7 @@ func TestForecastOfCachedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ckpt.Close()
+	t.Cleanup(func() { ckpt.Close() })
 	var cached, total int64
 	for _, w := range ckpt.Weights {
 		src, ok := w.Extent.Source.(storage.CachedSource)
@@ -47,14 +63,55 @@ func TestForecastOfCachedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := func(r cost.Rates) float64 {
-		return forecastOfPaging(t, model, optimem.PageOptions{Rates: r}, 1).LoadSeconds
+	return model, ckpt
+}
+
+// TestPastCache: where copying out of the page cache is known to take longer than the disk does, a pass reads the disk, and computes
+// the same bits; where there is no disk, or it takes longer, the plan says nothing.
+func TestPastCache(t *testing.T) {
+	model, ckpt := cachedModel(t)
+	file, ok := ckpt.Weights[0].Extent.Source.(storage.PastSource)
+	onDisk := ok && file.ReadsPast()
+	x := make([]float32, 16*64)
+	for i := range x {
+		x[i] = float32(i%37) / 37
 	}
-	slow := cost.Rates{DiskBytes: 1e6, ReadSeconds: 1e-9}
-	fast := slow
-	fast.CachedBytes = 1e9
-	if disk, memory := load(slow), load(fast); memory > disk/900 || memory < disk/1100 {
-		t.Errorf("%v s from the disk, %v s from memory", disk, memory)
+	in := optimem.Values{"input": tensor.Of(x, 16, 1, 8, 8)}
+	run := func(o optimem.Options) (past bool, out []byte) {
+		t.Helper()
+		s, err := optimem.Start(t.Context(), model, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {16, 1, 8, 8}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			values, err := s.Run(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = values[model.Outputs()[0]].Data
+		}
+		return p.PastCache, out
+	}
+	_, want := run(optimem.Options{Mode: plan.Resident})
+	slow := cost.Rates{FLOPs: 1e9, DiskBytes: 1e12, ReadSeconds: 1e-9, CachedBytes: 1e6, Measured: true}
+	quick := slow
+	quick.CachedBytes, quick.DiskBytes = 1e12, 1e6
+	for _, c := range []struct {
+		rates cost.Rates
+		past  bool
+	}{{slow, onDisk}, {quick, false}} {
+		past, out := run(optimem.Options{Mode: plan.Page, Rates: c.rates, HostRates: c.rates})
+		if past != c.past {
+			t.Errorf("copies of %g bytes a second: past the page cache %v", c.rates.CachedBytes, past)
+		}
+		if !bytes.Equal(out, want) {
+			t.Errorf("copies of %g bytes a second: other bits", c.rates.CachedBytes)
+		}
 	}
 }
 

@@ -197,11 +197,16 @@ func (s *Session) search(ctx context.Context, p *program, budgetBytes int64, how
 	if s.pooled && p.hostOps == nil {
 		o.HostLower = nil
 	}
+	share, past := 0.0, o
 	if o.Rates.CachedBytes > 0 || o.HostRates.CachedBytes > 0 {
-		share := cachedShare(p.lowered.Graph)
+		share = cachedShare(p.lowered.Graph)
 		o.Rates, o.HostRates = o.Rates.Cached(share), o.HostRates.Cached(share)
 	}
-	return search.Plan(p.lowered, o)
+	pl, err := search.Plan(p.lowered, o)
+	if err != nil || share == 0 {
+		return pl, err
+	}
+	return search.Past(pl, p.lowered, past, o.Rates), nil
 }
 
 // peers are the devices behind the first, with budgets that have shrunk as the first one's has.

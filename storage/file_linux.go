@@ -235,6 +235,13 @@ func (s *File) holds(fd int, from, to int64) residency {
 	return not
 }
 
+// LookAgain forgets what reads found the page cache to hold, so that the next ones ask the kernel. It is for who changed that.
+func (s *File) LookAgain() {
+	s.known.mu.Lock()
+	defer s.known.mu.Unlock()
+	clear(s.known.found)
+}
+
 // find returns what is known of a range, or asks.
 func (s *File) find(fd int, r fileRange, now time.Time) residency {
 	k := &s.known

@@ -150,6 +150,9 @@ func TestFileKnows(t *testing.T) {
 	check("cold", knownBytes+AlignBytes, 2*knownBytes, not)
 	read(0, size)
 	check("known to be cold", knownBytes, 2*knownBytes, not)
+	s.LookAgain()
+	check("looked at again", knownBytes, 2*knownBytes, wholly)
+	s.known.found[fileRange{knownBytes, 2 * knownBytes}] = finding{not, time.Now()}
 	check("not known", 3*knownBytes, size, wholly)
 	check("both", knownBytes, 3*knownBytes, partly)
 	check("empty", size, size, wholly)

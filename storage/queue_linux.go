@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var _ QueuedSource = (*File)(nil)
+var _ PastSource = (*File)(nil)
 
 // A readQueue reads with O_DIRECT by the kernel's asynchronous I/O: a read that is begun needs no thread and no processor
 // until somebody asks for it, so that computing on all of them does not hold up the next one.
@@ -23,6 +23,8 @@ type readQueue struct {
 	// kernel has none to give.
 	aio  uintptr
 	none bool
+	// past says that nobody asks what the page cache holds.
+	past bool
 	// reads are those under way, by number.
 	reads    []queuedRead
 	underWay int
@@ -85,6 +87,21 @@ func (s *File) Queue(n int) (ReadQueue, error) {
 	return q, nil
 }
 
+// QueuePast implements [storage.PastSource].
+func (s *File) QueuePast(n int) (ReadQueue, error) {
+	q, err := s.Queue(n)
+	if err == nil {
+		q.(*readQueue).past = true
+	}
+	return q, err
+}
+
+// ReadsPast implements [storage.PastSource].
+func (s *File) ReadsPast() bool {
+	s.once.Do(s.openUncached)
+	return s.direct
+}
+
 // setUp reports whether the kernel takes reads.
 func (q *readQueue) setUp() bool {
 	if q.aio == 0 && !q.none {
@@ -101,7 +118,7 @@ func (q *readQueue) Begin(number int, p []byte, off int64) bool {
 	if want <= 0 || q.s.closed.Load() || (off|int64(len(p))|int64(address))%AlignBytes != 0 {
 		return false
 	}
-	if q.s.source(q.fd, off, want) == wholly { // what is held in part is not worth reading piece by piece
+	if !q.past && q.s.source(q.fd, off, want) == wholly { // what is held in part is not worth reading piece by piece
 		return false
 	}
 	if !q.setUp() {
@@ -152,7 +169,7 @@ func (q *readQueue) Wait(ctx context.Context) (number int, filled bool, err erro
 	q.underWay--
 	number = int(e.data)
 	r := q.reads[number]
-	if q.s.probes.Load() {
+	if !q.past && q.s.probes.Load() {
 		last := (r.want - 1) &^ (AlignBytes - 1)
 		_ = unix.Fadvise(q.fd, r.off+int64(last), AlignBytes, unix.FADV_DONTNEED) // the page that the probe brought in
 	}

@@ -197,3 +197,38 @@ func TestBulkReadsStayApart(t *testing.T) {
 		t.Errorf("the page cache holds %d bytes, %d before", after, before)
 	}
 }
+
+// TestQueuePast reads a file that the page cache holds from the disk, and leaves it there; the other queue leaves that to who copies.
+func TestQueuePast(t *testing.T) {
+	const size = 16 * AlignBytes
+	path, data := randomFile(t, t.TempDir(), size)
+	for _, probing := range []bool{false, true} {
+		s, q := coldQueue(t, path, size, 1)
+		past, err := s.QueuePast(1)
+		if err != nil || !s.ReadsPast() {
+			t.Fatalf("there is a queue, but none past the page cache: %v", err)
+		}
+		defer past.Close()
+		if err := s.ReadAt(t.Context(), make([]byte, size), 0); err != nil {
+			t.Fatal(err)
+		}
+		s.LookAgain()
+		probeByReading(s, probing)
+		if residencyOf(s, 0, size) != wholly {
+			t.Skip("this file system does not keep what was read")
+		}
+		buf := aligned(size)
+		if !probing && q.Begin(0, buf, 0) {
+			t.Error("a read of what the page cache holds was begun")
+		}
+		if !past.Begin(0, buf, 0) {
+			t.Fatal("the read was not begun")
+		}
+		if _, filled, err := past.Wait(t.Context()); err != nil || !filled || !bytes.Equal(buf, data) {
+			t.Errorf("filled %v, %v, or other bytes", filled, err)
+		}
+		if residencyOf(s, 0, size) != wholly {
+			t.Error("the page cache has let go of the file")
+		}
+	}
+}

@@ -38,6 +38,16 @@ type QueuedSource interface {
 	Queue(n int) (ReadQueue, error)
 }
 
+// A PastSource is a QueuedSource that can read what the host holds in memory from the disk all the same, which takes no
+// processor's time.
+type PastSource interface {
+	QueuedSource
+	// QueuePast is Queue for such reads: Begin does not look at what the host holds.
+	QueuePast(n int) (ReadQueue, error)
+	// ReadsPast reports whether there are such reads of it here.
+	ReadsPast() bool
+}
+
 // A ReadQueue has reads under way that take no thread. One goroutine may use it at a time.
 type ReadQueue interface {
 	// Begin begins to fill p as ReadBulk does. number, less than n, names the read and is free again once Wait has returned

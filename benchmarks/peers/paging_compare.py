@@ -23,6 +23,7 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -111,18 +112,22 @@ def files(path):
     return [f for f in path.iterdir() if f.is_file()] if path.is_dir() else [path]
 
 
-def run(argv, group=None, timeout=900, realtime=False):
-    """Run a process that prints a JSON object; return it with what the process held, or why there is none."""
+def run(argv, group=None, timeout=900, before=None):
+    """Run a process that prints a JSON object; return it with what the process held, or why there is none. before is called
+    before its passes, which are waited for then, and their processor time is told."""
     if group is not None:
         group.reset()
     load = round(os.getloadavg()[0], 2)
     process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, preexec_fn=group.enter if group is not None else None, text=True)
-    said = []
-    if realtime:
+                               stderr=subprocess.PIPE, preexec_fn=group.enter if group is not None else None, text=True,
+                               start_new_session=True)
+    said, used, children = [], None, processor_seconds()
+    if before:
         for line in process.stderr:
             if line.strip() == "ready":
-                hurry(process.pid)
+                before(process.pid)
+                fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+                used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
                 break
             said.append(line)
     try:
@@ -136,9 +141,26 @@ def run(argv, group=None, timeout=900, realtime=False):
         return {"failed": "out of memory" if process.returncode == -signal.SIGKILL else err, "load": load}
     report = json.loads(out)
     report["load"] = load
+    if used is not None and "seconds" in report:
+        report["processor_seconds_per_run"] = (processor_seconds() - children - used) / (len(report["seconds"]) + 1)
     if group is not None and group.peak_bytes():
         report["group_peak_bytes"] = group.peak_bytes()
     return report
+
+
+def processor_seconds():
+    """What processes took that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def ahead(pid):
+    """Let a process, which has a session of its own, have most of the processors. Its threads share them as ever, where those
+    with real-time priority go on for 100 ms each."""
+    try:
+        pathlib.Path(f"/proc/{pid}/autogroup").write_text("-20")
+    except OSError as e:
+        print(f"no more of the processors than others: {e}", file=sys.stderr)
 
 
 def hurry(pid):
@@ -154,8 +176,8 @@ def hurry(pid):
 class Quiet:
     """Waits for a machine that others use too, for some minutes altogether."""
 
-    def __init__(self, below, seconds, realtime):
-        self.below, self.seconds, self.waited, self.realtime = below, seconds, 0, realtime
+    def __init__(self, below, seconds, before):
+        self.below, self.seconds, self.waited, self.before = below, seconds, 0, before
 
     def wait(self):
         """Wait until what runs besides is little: fewer runnable processes than the limit, three times in a row."""
@@ -176,7 +198,7 @@ UNLIMITED = "optimem resident, no limit"
 
 def contest(contestants, rounds, before, quiet, group=None, note=""):
     """Run every contestant in every round, in turns."""
-    if quiet.realtime:
+    if quiet.before:
         contestants = {name: waiting(argv) for name, argv in contestants.items()}
     results = {name: [] for name in contestants}
     names = list(contestants)
@@ -187,7 +209,7 @@ def contest(contestants, rounds, before, quiet, group=None, note=""):
             quiet.wait()
             before()
             limit = None if name == UNLIMITED else group
-            results[name].append(run(contestants[name], limit, realtime=quiet.realtime))
+            results[name].append(run(contestants[name], limit, before=quiet.before))
             last = results[name][-1]
             print(f"{note}round {i + 1}, {name}: {last.get('failed') or [round(s, 3) for s in last['seconds']]}, "
                   f"load {last['load']:.2f}", file=sys.stderr, flush=True)
@@ -219,13 +241,13 @@ def synth(name, file, *options):
     return path
 
 
-def calibrate(realtime, seconds=10):
+def calibrate(before, seconds=10):
     """Measure the host for the planner, with the kernels of this build."""
     model = synth("mlp", "mlp-1.6GB.pth", "--layers", "24", "--width", "4096")
     environment = {**os.environ, "OPTIMEM_CALIBRATION": str(DATA / "calibration.json")}
     out = subprocess.run([OPTIMEM, "calibrate", "--json", "--seconds", str(seconds), model], check=True,
                          env=environment, capture_output=True, text=True,
-                         preexec_fn=(lambda: hurry("self")) if realtime else None).stdout
+                         preexec_fn=(lambda: before("self")) if before else None, start_new_session=True).stdout
     RATES.write_text(out)
     rates = json.loads(out)
     del rates["path"]
@@ -320,7 +342,7 @@ def limited(network, path, torch_path, args, quiet, rows_list, options, peer_opt
             contestants["PyTorch, weights read"] = peer("plain", network, torch_path, n, *shape)
         title = f"{network} of {size / 1e9:.1f} GB, {rows} rows{what}, {group}, cold"
         tables[title] = contest(contestants, rounds, lambda: cold(path), quiet, group, f"{network} {rows}: ")
-        tables[title]["disk alone, O_DIRECT"] = [direct(path, quiet.realtime) for _ in range(rounds)]
+        tables[title]["disk alone, O_DIRECT"] = [direct(path, quiet.before) for _ in range(rounds)]
     group.close()
     return {"tables": tables}
 
@@ -329,14 +351,14 @@ def memory_bytes():
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def direct(path, realtime):
+def direct(path, before):
     """What the disk alone takes for the files, read past the page cache into huge pages: the fastest of several ways, of
     which now one and now another is, by a tenth."""
     seconds = []
     for piece, readers in (1 << 20, 4), (1 << 20, 16), (2 << 20, 8):
         cold(path)
         found = subprocess.run([sys.executable, "-c", DIRECT, str(piece), str(readers), *map(str, files(path))], check=True,
-                               capture_output=True, preexec_fn=(lambda: hurry("self")) if realtime else None)
+                               capture_output=True, preexec_fn=(lambda: before("self")) if before else None, start_new_session=True)
         seconds.append(float(found.stdout))
     size = sum(f.stat().st_size for f in files(path))
     return {"seconds": [min(seconds)], "ways": seconds, "bytes_moved_per_run": size, "load": os.getloadavg()[0]}
@@ -480,6 +502,8 @@ def close_text(tables):
     lines = ["Page mode ÷ resident, 8 rows where not said: each round's ratio of medians, their median (least to most). The goal is "
              "1.05, packed.",
              f"  {'model':<18}{'file':<20}{'resident':>12}{'page':>22}{'page, packed':>24}"]
+    if any("processor_seconds_per_run" in r for t in tables.values() for runs in t.values() for r in runs):
+        lines.insert(1, "Behind it: the least processor time of a process's pass ÷ that with resident weights.")
     for title, results in tables.items():
         model, state = title.split("; ")
         line = f"  {model:<18}{state:<20}"
@@ -491,6 +515,9 @@ def close_text(tables):
                             if "failed" not in page and "failed" not in resident)
             line += (f"{statistics.median(ratios):>8.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})" if ratios
                      else f"  {results[name][0]['failed']}")
+            if ratios and any("processor_seconds_per_run" in r for r in results[name]):
+                least = [min(r["processor_seconds_per_run"] for r in results[k] if "failed" not in r) for k in (name, "resident")]
+                line += f" {least[0] / least[1]:.3f}"
         lines.append(line)
         outputs = [r["output"] for runs in results.values() for r in runs if "output" in r]
         if outputs and max(outputs) != min(outputs):
@@ -506,7 +533,7 @@ FORECASTS = {
 
 
 def forecast(args, quiet):
-    rates = calibrate(args.realtime)
+    rates = calibrate(args.before)
     tables = {}
     for name, (file, size, rows) in FORECASTS.items():
         path = synth(file.split("-1.6")[0], file + ".pth", *(() if "1.6GB" not in file else
@@ -609,17 +636,21 @@ def main():
     parser.add_argument("--tag", default="", help="added to the names of the results")
     parser.add_argument("--nice", type=int, default=0, help="priority of all contestants; negative needs privileges")
     parser.add_argument("--realtime", action="store_true", help="let what else runs wait during the passes (SCHED_RR)")
+    parser.add_argument("--ahead", action="store_true", help="give the passes most of the processors (autogroup), where others use them")
     args = parser.parse_args()
+    args.before = hurry if args.realtime else ahead if args.ahead else None
     os.nice(args.nice)
-    calibrate(args.realtime)
+    calibrate(args.before)
     facts = machine()
     if args.nice:
         facts["nice"] = args.nice
     if args.realtime:
         facts["passes"] = "with real-time priority, since others use the machine"
+    elif args.ahead:
+        facts["passes"] = "with most of the processors, which others use, too"
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", facts["cpu"].lower())).strip("-")
     for name in args.only.split(","):
-        quiet = Quiet(args.running, args.wait, args.realtime)
+        quiet = Quiet(args.running, args.wait, args.before)
         part = PARTS[name](args, quiet)
         lines = [", ".join(f"{k} {v}" for k, v in facts.items()), "",
                  "Separate processes, interleaved. Median (least to most) of n passes after one warm-up.", f"Load before a process: {loads(part)}.", ""]

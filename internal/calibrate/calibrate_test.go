@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -225,6 +226,55 @@ func TestReadRate(t *testing.T) {
 	}
 	if _, err := ReadRate(t.Context(), []storage.Extent{{Source: src, Offset: 1000, Bytes: 8 << 20}}, time.Minute); !errors.Is(err, ErrTooSmall) {
 		t.Errorf("of 8 MiB: %v", err)
+	}
+}
+
+// A doubtful source is one that asks what the page cache holds only when it is told to, of which that keeps so many bytes.
+type doubtful struct {
+	queuedClock
+	keeps         int64
+	asks          int
+	mu            sync.Mutex
+	through, past [2]int // reads before and after it was told
+}
+
+func (d *doubtful) LookAgain() { d.asks++ }
+
+func (d *doubtful) ReadAt(ctx context.Context, p []byte, off int64) error {
+	d.mu.Lock()
+	d.through[min(d.asks, 1)]++
+	d.mu.Unlock()
+	return d.queuedClock.ReadAt(ctx, p, off)
+}
+
+func (d *doubtful) ReadBulk(ctx context.Context, p []byte, off int64) error {
+	d.mu.Lock()
+	d.past[min(d.asks, 1)]++
+	d.mu.Unlock()
+	return d.queuedClock.ReadAt(ctx, p, off)
+}
+
+func (d *doubtful) CachedBytes(off, n int64) (int64, bool) {
+	return max(min(n, d.least+d.keeps-off), 0), true
+}
+
+// TestDiskLooksAgain: a file takes the page cache to hold for a while what it held, which then is nothing; and where it does
+// not keep what was read, its rate is not known.
+func TestDiskLooksAgain(t *testing.T) {
+	measured := func(keeps int64) (*doubtful, DiskRate) {
+		src := &doubtful{queuedClock: queuedClock{clocked: clocked{bytes: 1 << 30, most: 64 << 20}}, keeps: keeps}
+		r, err := Disk(t.Context(), []storage.Extent{{Source: src, Bytes: 64 << 20}}, time.Minute)
+		if err != nil || r.BytesPerSecond <= 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return src, r
+	}
+	src, r := measured(64 << 20)
+	if src.asks != 1 || src.through != [2]int{16, 0} || src.past[1] != cachedRounds*16 || r.CachedBytesPerSecond <= 0 {
+		t.Errorf("told %d times, read through the page cache %v, and as a pager does %v: %+v", src.asks, src.through, src.past, r)
+	}
+	if src, r = measured(48 << 20); src.past[1] != 0 || r.CachedBytesPerSecond != 0 {
+		t.Errorf("of a file that is not kept: %v, %+v", src.past, r)
 	}
 }
 

@@ -82,6 +82,9 @@ func Disk(ctx context.Context, extents []storage.Extent, limit time.Duration) (D
 	if _, _, err = readAll(ctx, some, buffers.Bytes(), limit, readThrough); err != nil {
 		return DiskRate{}, err
 	}
+	if !lookAgain(some) {
+		return rate, nil
+	}
 	for range cachedRounds {
 		one, _, err := readAll(ctx, some, buffers.Bytes(), limit, readPast)
 		if err != nil {
@@ -151,11 +154,34 @@ func Disks(ctx context.Context, extents []storage.Extent, limit time.Duration) (
 const (
 	cachedPieces = 64
 	cachedRounds = 3
+	// Of what was read to the page cache all but one of heldParts are to be there, or its rate is not known.
+	heldParts = 16
 )
 
 // readPast reads as a pager does: past the page cache where that does not hold the bytes. readThrough makes it hold them.
 func readPast(ctx context.Context, e storage.Extent, into []byte) error {
 	return storage.Read(ctx, 1, storage.Request{Extent: e, Into: into})
+}
+
+// lookAgain has sources ask what the page cache holds of pieces, after these were read, and reports whether it is most of them
+// as far as sources tell.
+func lookAgain(pieces []storage.Extent) bool {
+	var last storage.Source
+	for _, e := range pieces {
+		if s, ok := e.Source.(interface{ LookAgain() }); ok && e.Source != last {
+			s.LookAgain()
+		}
+		last = e.Source
+	}
+	var known, held int64
+	for _, e := range pieces {
+		if s, ok := e.Source.(storage.CachedSource); ok {
+			if n, ok := s.CachedBytes(e.Offset, e.Bytes); ok {
+				known, held = known+e.Bytes, held+n
+			}
+		}
+	}
+	return held >= known-known/heldParts
 }
 
 func readThrough(ctx context.Context, e storage.Extent, into []byte) error {

@@ -36,6 +36,8 @@ type Direct struct {
 	// broken is what a read failed with that nobody waited for.
 	broken  error
 	running bool
+	// past says that what the page cache holds is read from the disk, too.
+	past bool
 	// once says that every visit is made once, and not again for the next pass. Queues are given back once all has
 	// arrived; unqueued says that there are none.
 	once, unqueued bool
@@ -128,7 +130,7 @@ func NewDirect(p *plan.Plan, to DeviceMemory, stays [][]plan.Span, o Options) *D
 		readers: o.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2,
 		diskBound: p.Forecast.Bound != "compute", once: p.Once || stays != nil,
 		unqueued:   p.Once && stays == nil && p.MovedBytes < cmp.Or(o.QueuesPay, queuesPay),
-		pieceBytes: cmp.Or(o.PieceBytes, pieceBytes), noWait: noWait,
+		pieceBytes: cmp.Or(o.PieceBytes, pieceBytes), noWait: noWait, past: p.PastCache,
 	}
 	d.bytes, d.loads, d.meter = o.Read, o.Loads, o.Meter
 	if stays != nil {
@@ -211,8 +213,12 @@ func (d *Direct) queueOf(l *lane, source storage.Source) *queue {
 }
 
 // open asks the source for a queue. A source that has none is read by goroutines.
-func (q *queue) open() {
-	if q.reads, _ = q.source.Queue(queued); q.reads == nil {
+func (q *queue) open(past bool) {
+	ask := q.source.Queue
+	if s, ok := q.source.(storage.PastSource); ok && past {
+		ask = s.QueuePast
+	}
+	if q.reads, _ = ask(queued); q.reads == nil {
 		return
 	}
 	for i := range queued {
@@ -246,7 +252,7 @@ func (d *Direct) Begin() {
 		l.work = d.pool(d.readers, room) // so that handing them a piece never waits
 		for _, q := range l.queues {
 			if q.reads == nil {
-				q.open()
+				q.open(d.past)
 			}
 		}
 		l.begun, l.at, l.underWay, l.batch, l.held = 0, 0, 0, 0, false

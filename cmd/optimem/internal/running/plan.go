@@ -121,6 +121,9 @@ func (r *Run) planJSON(m *openModel, leastBytes int64) error {
 	if m.fileBytes < m.movedBytes {
 		o.Set("file_bytes_per_run", m.fileBytes)
 	}
+	if p.PastCache {
+		o.Set("reads_past_page_cache", true)
+	}
 	if out, in := p.SwappedBytes(); in > 0 {
 		o.Set("swap_bytes", p.SwapBytes)
 		o.Set("bytes_swapped_out_per_run", out)
@@ -281,12 +284,18 @@ func groupsText(p *plan.Plan) string {
 	return groups
 }
 
+// pastCache is said of reads that go to the disk although the page cache holds what they read.
+const pastCache = ", read past the page cache"
+
 // planRun says what a run moves and takes.
 func (r *Run) planRun(t *ascii.Table, m *openModel) {
 	p := m.plan
 	moved := ascii.FormatSize(m.movedBytes)
 	if m.fileBytes < m.movedBytes {
 		moved += ", of " + ascii.FormatSize(m.fileBytes) + " in the file"
+	}
+	if p.PastCache {
+		moved += pastCache
 	}
 	t.Row("moved per run", moved)
 	expertRows(t, p)

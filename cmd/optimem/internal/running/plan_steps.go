@@ -213,6 +213,9 @@ func (r *Run) stepsRows(t *ascii.Table, s *stepsPlan) {
 			moved += fmt.Sprintf(", or %s for a token of each text", ascii.FormatSize(s.all.MovedBytes+s.all.Routed.ExpectedBytes))
 		}
 	}
+	if p.PastCache {
+		moved += pastCache
+	}
 	t.Row("moved per token", moved)
 	guess := ""
 	if !p.Forecast.Measured && r.Device == "cpu" {
