@@ -1,5 +1,7 @@
 package grammar
 
+import "unicode/utf8"
+
 // A compiler makes an automaton of rules. A rule that does not contain itself is copied to where it is named, as long as it is
 // small, so that matching keeps a stack only for what is recursive.
 type compiler struct {
@@ -38,6 +40,7 @@ func compile(set *ruleSet) (*Grammar, error) {
 	if !g.prune() {
 		return nil, errorf(ErrNothing, "", "every way through it leads nowhere")
 	}
+	g.settle()
 	return g, nil
 }
 
@@ -290,6 +293,7 @@ func (c *compiler) build(t term, from, to int32) error {
 				}
 			}
 			c.nodes[from].bytes = append(c.nodes[from].bytes, byteEdge{t[i], t[i], next})
+			c.nodes[from].partial = c.nodes[from].partial || t[i] >= utf8.RuneSelf
 			from = next
 		}
 		if t == "" {
@@ -349,6 +353,11 @@ func (c *compiler) class(t class, from, to int32) error {
 		to int32
 	}
 	shared := make(map[tail]int32)
+	if t.wide() {
+		c.nodes[from].wide = append(c.nodes[from].wide, to)
+	} else if len(t) > 0 && t[len(t)-1].hi >= utf8.RuneSelf {
+		c.nodes[from].partial = true
+	}
 	return t.encoded(func(seq []byteRange) error {
 		end := to
 		for i := len(seq) - 1; i > 0; i-- {
@@ -360,6 +369,7 @@ func (c *compiler) class(t class, from, to int32) error {
 					return err
 				}
 				shared[key] = n
+				c.nodes[n].partial = true
 				c.nodes[n].bytes = append(c.nodes[n].bytes, byteEdge{seq[i].lo, seq[i].hi, end})
 			}
 			end = n
@@ -444,7 +454,7 @@ func (g *Grammar) prune() bool {
 	}
 	for i := range g.nodes {
 		n := &g.nodes[i]
-		bytes, free, calls := n.bytes[:0], n.free[:0], n.calls[:0]
+		bytes, free, calls, wide := n.bytes[:0], n.free[:0], n.calls[:0], n.wide[:0]
 		for _, e := range n.bytes {
 			if good[e.to] {
 				bytes = append(bytes, e)
@@ -460,7 +470,12 @@ func (g *Grammar) prune() bool {
 				calls = append(calls, e)
 			}
 		}
-		n.bytes, n.free, n.calls = bytes, free, calls
+		for _, to := range n.wide {
+			if good[to] {
+				wide = append(wide, to)
+			}
+		}
+		n.bytes, n.free, n.calls, n.wide = bytes, free, calls, wide
 	}
 	return good[g.start]
 }
