@@ -10,13 +10,16 @@ type compiler struct {
 	size   []int   // nodes of a rule with all that is copied into it, inlineNodes+1 for more
 	starts []int32 // first node of a rule that is called, -1 before there is one
 	todo   []int
+	// encoded are the sequences of bytes of classes, by their first range: a class that is repeated is one.
+	encoded map[*runeRange][][]byteRange
 }
 
 func compile(set *ruleSet) (*Grammar, error) {
 	if err := leftRecursion(set); err != nil {
 		return nil, err
 	}
-	c := &compiler{set: set, size: make([]int, len(set.rules)), starts: make([]int32, len(set.rules))}
+	c := &compiler{set: set, size: make([]int, len(set.rules)), starts: make([]int32, len(set.rules)),
+		encoded: make(map[*runeRange][][]byteRange)}
 	for i := range c.starts {
 		c.starts[i] = -1
 	}
@@ -358,7 +361,20 @@ func (c *compiler) class(t class, from, to int32) error {
 	} else if len(t) > 0 && t[len(t)-1].hi >= utf8.RuneSelf {
 		c.nodes[from].partial = true
 	}
-	return t.encoded(func(seq []byteRange) error {
+	if len(t) == 0 {
+		return nil
+	}
+	all, ok := c.encoded[&t[0]]
+	if !ok {
+		if err := t.encoded(func(seq []byteRange) error {
+			all = append(all, seq)
+			return nil
+		}); err != nil {
+			return err
+		}
+		c.encoded[&t[0]] = all
+	}
+	for _, seq := range all {
 		end := to
 		for i := len(seq) - 1; i > 0; i-- {
 			key := tail{seq[i], end}
@@ -375,8 +391,8 @@ func (c *compiler) class(t class, from, to int32) error {
 			end = n
 		}
 		c.nodes[from].bytes = append(c.nodes[from].bytes, byteEdge{seq[0].lo, seq[0].hi, end})
-		return nil
-	})
+	}
+	return nil
 }
 
 func (c *compiler) repeat(t repeat, from, to int32) error {

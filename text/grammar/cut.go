@@ -46,6 +46,14 @@ func (c *cut) mark(v *Vocabulary, mask Mask, chars int) {
 		}
 		return
 	}
+	c.markAll(v, mask)
+	for _, id := range v.tall[few:] {
+		mask[id/64] &^= 1 << (id % 64)
+	}
+}
+
+// markAll marks the tokens with characters of the set only.
+func (c *cut) markAll(v *Vocabulary, mask Mask) {
 	c.once.Do(func() {
 		c.tokens = v.mask()
 		for i, id := range v.tall {
@@ -55,21 +63,18 @@ func (c *cut) mark(v *Vocabulary, mask Mask, chars int) {
 	for i, bits := range c.tokens {
 		mask[i] |= bits
 	}
-	for _, id := range v.tall[few:] {
-		mask[id/64] &^= 1 << (id % 64)
-	}
 }
 
-// markAfter marks the tokens with characters of the set only whose first is in another.
+// markAfter marks, in a mask without others, the tokens with characters of the set only whose first is in another.
 func (c *cut) markAfter(v *Vocabulary, mask Mask, first *charSet) {
+	c.markAll(v, mask)
 	for n := int32(0); int(n) < len(v.tree)-1; n = v.tree[n].after {
-		if !first.hasByte(v.tree[n].byte) {
+		if first.hasByte(v.tree[n].byte) {
 			continue
 		}
 		from, to := v.tree[n].ids, v.tree[v.tree[n].after].ids
-		for i, id := range v.ids[from:to] {
-			set := v.idSets[from+int32(i)]
-			mask[id/64] |= c.inside[set/64] >> (set % 64) & 1 << (id % 64)
+		for _, id := range v.ids[from:to] {
+			mask[id/64] &^= 1 << (id % 64)
 		}
 	}
 }

@@ -23,8 +23,6 @@ type Vocabulary struct {
 	heavy [utf8.RuneSelf + 1]int32
 	// tall are the tokens of whole characters, but for one that may be cut off at the end, by how many they have: those of n are from
 	// tallFrom[n] to tallFrom[n+1]. tallSet has the set of each.
-	// idSets are the sets of all tokens as ids has them.
-	idSets   []uint32
 	tall     []int32
 	tallSet  []uint32
 	tallFrom []int32
@@ -105,9 +103,8 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 			v.tree = append(v.tree, treeNode{ids: int32(i), depth: uint16(d), byte: t[d]})
 		}
 		all, chars := v.suffixes(t, path, sets)
-		v.idSets = append(v.idSets, number(all))
 		if all.other&notChars == 0 {
-			whole = append(whole, tallToken{id, v.idSets[i], chars})
+			whole = append(whole, tallToken{id, number(all), chars})
 		}
 		eachPrefix(t, func(d int, before charSet, chars int) {
 			if d >= same {
