@@ -120,6 +120,9 @@ func BenchmarkGrammars(b *testing.B) {
 				times := make([]time.Duration, len(ids)+1)
 				for b.Loop() {
 					e := NewEngine(g, v)
+					v.mu.Lock()
+					v.cut = nil
+					v.mu.Unlock()
 					switch how {
 					case "ready":
 						began := threadTime()

@@ -4,12 +4,14 @@ import "sync"
 
 // A cut is the part of a vocabulary that has only characters of a set.
 type cut struct {
-	inside []uint64 // bits of the vocabulary's sets
-	once   sync.Once
+	set    charSet
+	all    sync.Once
 	tokens Mask
+	sets   sync.Once
+	inside []uint64 // bits of the vocabulary's sets that are within this one
 }
 
-// maxCuts is for how many sets a vocabulary keeps what it found: some 25 KB each for 128,000 tokens.
+// maxCuts is for how many sets a vocabulary keeps what it found: some 34 KB each for 128,000 tokens.
 const maxCuts = 64
 
 // cutOf returns the part for a set. Grammars share it: the characters of JSON's strings are the same in all schemas.
@@ -19,30 +21,35 @@ func (v *Vocabulary) cutOf(set *charSet) *cut {
 	if c := v.cut[*set]; c != nil {
 		return c
 	}
-	c := &cut{inside: make([]uint64, (len(v.sets)+63)/64)}
-	for i := range v.sets {
-		if v.sets[i].within(set) {
-			c.inside[i/64] |= 1 << (i % 64)
-		}
-	}
 	if v.cut == nil || len(v.cut) >= maxCuts {
 		v.cut = make(map[charSet]*cut)
 	}
+	c := &cut{set: *set}
 	v.cut[*set] = c
 	return c
 }
 
-func (c *cut) has(set uint32) bool { return c.inside[set/64]>>(set%64)&1 != 0 }
+// setsInside returns the bits of the vocabulary's sets that are within this one.
+func (c *cut) setsInside(v *Vocabulary) []uint64 {
+	c.sets.Do(func() {
+		c.inside = make([]uint64, (len(v.sets)+63)/64)
+		for i := range v.sets {
+			if v.sets[i].within(&c.set) {
+				c.inside[i/64] |= 1 << (i % 64)
+			}
+		}
+	})
+	return c.inside
+}
 
-// mark marks the tokens with characters of the set only, and so many at most.
+// mark marks, in a mask without others, the tokens with characters of the set only, and so many at most.
 func (c *cut) mark(v *Vocabulary, mask Mask, chars int) {
-	if chars+1 >= len(v.tallFrom) {
-		chars = len(v.tallFrom) - 2
-	}
-	few := v.tallFrom[max(chars+1, 0)]
-	if few < int32(len(v.tall)/2) {
-		for i, id := range v.tall[:few] {
-			mask[id/64] |= c.inside[v.tallSet[i]/64] >> (v.tallSet[i] % 64) & 1 << (id % 64)
+	few := v.tallFrom[min(chars+1, len(v.tallFrom)-1)]
+	if few < int32(len(v.tall)/8) {
+		for _, id := range v.tall[:few] {
+			if v.whole[id].within(&c.set) {
+				mask[id/64] |= 1 << (id % 64)
+			}
 		}
 		return
 	}
@@ -54,15 +61,21 @@ func (c *cut) mark(v *Vocabulary, mask Mask, chars int) {
 
 // markAll marks the tokens with characters of the set only.
 func (c *cut) markAll(v *Vocabulary, mask Mask) {
-	c.once.Do(func() {
+	c.all.Do(func() {
 		c.tokens = v.mask()
-		for i, id := range v.tall {
-			c.tokens[id/64] |= c.inside[v.tallSet[i]/64] >> (v.tallSet[i] % 64) & 1 << (id % 64)
+		not := charSet{[2]uint64{^c.set.ascii[0], ^c.set.ascii[1]}, ^c.set.other}
+		for w := range c.tokens {
+			sets := v.whole[w*64 : min(w*64+64, len(v.whole))]
+			word := uint64(0)
+			for i := range sets {
+				// 1 where no character is one too many, without a branch.
+				more := sets[i].ascii[0]&not.ascii[0] | sets[i].ascii[1]&not.ascii[1] | sets[i].other&not.other
+				word |= ((more|-more)>>63 ^ 1) << i
+			}
+			c.tokens[w] = word
 		}
 	})
-	for i, bits := range c.tokens {
-		mask[i] |= bits
-	}
+	copy(mask, c.tokens)
 }
 
 // markAfter marks, in a mask without others, the tokens with characters of the set only whose first is in another.
@@ -89,8 +102,7 @@ type bulk struct {
 	room  int      // characters
 	chain []*state // after so many characters; the last stands for all that follow
 	along bool     // the chain does not say: the state after characters is found by them
-	cut   *cut     // of later
-	later charSet
+	later *run
 }
 
 // inBulk marks the tokens that a state allows, from the beginning of the tree: first those that are nothing but characters of its run's
@@ -113,26 +125,21 @@ func (w *walk) inBulk(s *state) (bool, error) {
 	if _, err := e.hasRoom(r, v.most); err != nil {
 		return false, err
 	}
-	b := &bulk{s: s, run: r, room: min(r.room, v.most), chain: append(w.chain[:0], s), along: r.closed, later: r.set}
+	b := &bulk{s: s, run: r, room: min(r.room, v.most), chain: append(w.chain[:0], s), along: r.closed, later: r}
 	if ends, err := w.follow(b); err != nil || ends {
 		return false, err
 	}
 	w.chain = b.chain
 	// Often the first character has fewer choices than all after it, as in a name.
-	of := r
 	if len(b.chain) > 1 && !b.along {
 		if then := b.chain[1].run; then != nil && then.then == b.chain[1] && r.set.within(&then.set) {
-			of = then
+			b.later = then
 		}
 	}
-	if of.cut == nil {
-		of.cut = v.cutOf(&of.set)
-	}
-	b.cut, b.later = of.cut, of.set
-	if b.later == r.set {
-		b.cut.mark(v, w.mask, b.room)
+	if c := v.cutOf(&b.later.set); b.later.set == r.set {
+		c.mark(v, w.mask, b.room)
 	} else {
-		b.cut.markAfter(v, w.mask, &r.set)
+		c.markAfter(v, w.mask, &r.set)
 	}
 	return true, w.leave(b)
 }
@@ -171,7 +178,7 @@ func (w *walk) leave(b *bulk) error {
 		switch {
 		case b.run.set.hasByte(byte(c)):
 			chars = b.room
-		case b.later.hasByte(byte(c)):
+		case b.later.set.hasByte(byte(c)):
 			most = 0
 		}
 		for ; chars <= most && chars < len(v.from[c]); chars++ {
@@ -195,9 +202,9 @@ func (w *walk) leaveAt(b *bulk, class uint8, chars int, nodes []behind) error {
 		}
 	}
 	e.visits += len(nodes)
-	first := chars > 0 && b.later != b.run.set
+	first := chars > 0 && b.later.set != b.run.set
 	for _, n := range nodes {
-		if !b.cut.has(n.set) || first && !b.run.set.hasByte(v.prefix(n.node)[0]) {
+		if !b.later.has(v, n.set) || first && !b.run.set.hasByte(v.prefix(n.node)[0]) {
 			continue
 		}
 		at := at

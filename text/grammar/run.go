@@ -19,9 +19,23 @@ type run struct {
 	ends   bool // one of those states, but for the first, may end
 
 	widened bool
-	// cut is what the vocabulary has for the set, once it was asked for often.
-	cut   *cut
-	asked int
+	// inside are the bits of the vocabulary's sets that are within this one, once they were asked for often.
+	inside []uint64
+	asked  int
+}
+
+// often is for how many nodes one looks at the sets of a run by themselves.
+const often = 100_000
+
+// has reports whether one of the vocabulary's sets is within that of a run.
+func (r *run) has(v *Vocabulary, set uint32) bool {
+	if r.inside != nil {
+		return r.inside[set/64]>>(set%64)&1 != 0
+	}
+	if r.asked++; r.asked == often {
+		r.inside = v.cutOf(&r.set).setsInside(v)
+	}
+	return v.sets[set].within(&r.set)
 }
 
 const endless = 1 << 30
@@ -236,17 +250,8 @@ func (e *Engine) live(s *state) (set charSet) {
 // takes reports whether a state with a run takes all that the vocabulary has from a node on; all but its own character if that is
 // done with.
 func (e *Engine) takes(r *run, n *treeNode, done int) (bool, error) {
-	if r.cut != nil {
-		if !r.cut.has(n.set) {
-			return false, nil
-		}
-	} else {
-		if r.asked++; r.asked == often {
-			r.cut = e.v.cutOf(&r.set)
-		}
-		if !e.v.sets[n.set].within(&r.set) {
-			return false, nil
-		}
+	if !r.has(e.v, n.set) {
+		return false, nil
 	}
 	tall := int(n.tall) - done
 	if n.tall == tallest {
@@ -257,9 +262,6 @@ func (e *Engine) takes(r *run, n *treeNode, done int) (bool, error) {
 	}
 	return e.hasRoom(r, tall)
 }
-
-// often is for how many nodes one looks at the sets of a run by themselves.
-const often = 1_000
 
 // hasRoom reports whether a state takes every text of so many characters of its run's set.
 func (e *Engine) hasRoom(r *run, wanted int) (bool, error) {

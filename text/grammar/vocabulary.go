@@ -22,9 +22,9 @@ type Vocabulary struct {
 	// heavy has how many nodes there are below the first byte of a character, by that of ASCII and, last, for all others.
 	heavy [utf8.RuneSelf + 1]int32
 	// tall are the tokens of whole characters, but for one that may be cut off at the end, by how many they have: those of n are from
-	// tallFrom[n] to tallFrom[n+1]. tallSet has the set of each.
+	// tallFrom[n] to tallFrom[n+1].
 	tall     []int32
-	tallSet  []uint32
+	whole    []charSet // of each token; with notChars where it is no text
 	tallFrom []int32
 
 	mu  sync.Mutex
@@ -66,6 +66,10 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	}
 	slices.SortStableFunc(order, func(a, b int32) int { return bytes.Compare(tokens[a], tokens[b]) })
 	v.ids = order
+	v.whole = make([]charSet, len(tokens))
+	for i := range v.whole {
+		v.whole[i].other = notChars
+	}
 	known := make(map[charSet]uint32)
 	number := func(set charSet) uint32 {
 		i, ok := known[set]
@@ -103,8 +107,9 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 			v.tree = append(v.tree, treeNode{ids: int32(i), depth: uint16(d), byte: t[d]})
 		}
 		all, chars := v.suffixes(t, path, sets)
+		v.whole[id] = all
 		if all.other&notChars == 0 {
-			whole = append(whole, tallToken{id, number(all), chars})
+			whole = append(whole, tallToken{id, chars})
 		}
 		eachPrefix(t, func(d int, before charSet, chars int) {
 			if d >= same {
@@ -123,10 +128,9 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	return v
 }
 
-// A tallToken is a token with its set and number of characters.
+// A tallToken is a token with its number of characters.
 type tallToken struct {
 	id    int32
-	set   uint32
 	chars int
 }
 
@@ -144,7 +148,7 @@ func (v *Vocabulary) order(tokens []tallToken, prefixes []prefix) {
 		for len(v.tallFrom) <= t.chars {
 			v.tallFrom = append(v.tallFrom, int32(i))
 		}
-		v.tall, v.tallSet = append(v.tall, t.id), append(v.tallSet, t.set)
+		v.tall = append(v.tall, t.id)
 		v.most = t.chars
 	}
 	v.tallFrom = append(v.tallFrom, int32(len(tokens)))
