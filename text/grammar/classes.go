@@ -32,7 +32,7 @@ func (g *Grammar) settle() {
 // A charSet is characters: each of ASCII by itself, all others together.
 type charSet struct {
 	ascii [2]uint64
-	other uint64 // 0 or otherChars, and notChars for bytes that are no characters, which no rule has in its set
+	other uint32 // 0 or otherChars, and notChars for bytes that are no characters, which no rule has in its set
 }
 
 const (
@@ -42,7 +42,7 @@ const (
 
 // within reports whether another set has all of this one.
 func (c *charSet) within(d *charSet) bool {
-	return c.ascii[0]&^d.ascii[0]|c.ascii[1]&^d.ascii[1]|c.other&^d.other == 0
+	return c.ascii[0]&^d.ascii[0]|c.ascii[1]&^d.ascii[1]|uint64(c.other&^d.other) == 0
 }
 
 // add adds the characters of another set.

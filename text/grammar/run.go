@@ -25,7 +25,7 @@ type run struct {
 }
 
 // often is for how many nodes one looks at the sets of a run by themselves.
-const often = 100_000
+const often = 5_000
 
 // has reports whether one of the vocabulary's sets is within that of a run.
 func (r *run) has(v *Vocabulary, set uint32) bool {

@@ -33,8 +33,8 @@ type Vocabulary struct {
 
 // A behind is a node of the tree with the characters before it.
 type behind struct {
+	charSet
 	node int32
-	set  uint32
 }
 
 // A treeNode is one byte of tokens after those that lead to it.
@@ -113,7 +113,7 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 		}
 		eachPrefix(t, func(d int, before charSet, chars int) {
 			if d >= same {
-				prefixes = append(prefixes, prefix{behind{path[d], number(before)}, t[d], chars})
+				prefixes = append(prefixes, prefix{behind{before, path[d]}, t[d], chars})
 			}
 		})
 		v.deepst = max(v.deepst, len(t))
