@@ -158,7 +158,7 @@ func (e *Engine) close(s *state, r *run) error {
 	all := r.set
 	live := e.live(s)
 	for c, chars := range e.g.chars {
-		if chars.within(&all) || !chars.within(&live) || !e.v.frequent(&chars) {
+		if chars.within(&all) || !chars.within(&live) || e.bulky > 0 && !e.v.frequent(&chars) {
 			continue
 		}
 		next, err := e.step(s, uint8(c))
