@@ -205,7 +205,7 @@ func (w *walk) leaveAt(b *bulk, class uint8, chars int, nodes []behind) error {
 	first := chars > 0 && b.later.set != b.run.set
 	for i := range nodes {
 		n := &nodes[i]
-		if !n.within(&b.later.set) || first && !b.run.set.hasByte(v.prefix(n.node)[0]) {
+		if before := (charSet{n.ascii, n.other}); !before.within(&b.later.set) || first && !b.run.set.hasByte(v.prefix(n.node)[0]) {
 			continue
 		}
 		at := at

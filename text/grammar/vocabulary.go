@@ -33,8 +33,9 @@ type Vocabulary struct {
 
 // A behind is a node of the tree with the characters before it.
 type behind struct {
-	charSet
-	node int32
+	ascii [2]uint64
+	other uint32
+	node  int32
 }
 
 // A treeNode is one byte of tokens after those that lead to it.
@@ -113,7 +114,7 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 		}
 		eachPrefix(t, func(d int, before charSet, chars int) {
 			if d >= same {
-				prefixes = append(prefixes, prefix{behind{before, path[d]}, t[d], chars})
+				prefixes = append(prefixes, prefix{behind{before.ascii, before.other, path[d]}, t[d], chars})
 			}
 		})
 		v.deepst = max(v.deepst, len(t))
@@ -124,6 +125,7 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	for n := int32(0); int(n) < len(v.tree)-1; n = v.tree[n].after {
 		v.heavy[min(v.tree[n].byte, utf8.RuneSelf)] += v.tree[n].after - n
 	}
+	v.tree, v.sets = slices.Clone(v.tree), slices.Clone(v.sets)
 	v.order(whole, prefixes)
 	return v
 }
@@ -158,6 +160,7 @@ func (v *Vocabulary) order(tokens []tallToken, prefixes []prefix) {
 		}
 		return a.chars - b.chars
 	})
+	v.behind = make([]behind, 0, len(prefixes))
 	for i, p := range prefixes {
 		v.behind = append(v.behind, p.behind)
 		for len(v.from[p.byte]) <= p.chars {
