@@ -65,7 +65,12 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 			order = append(order, int32(i))
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return bytes.Compare(tokens[a], tokens[b]) })
+	slices.SortFunc(order, func(a, b int32) int {
+		if c := bytes.Compare(tokens[a], tokens[b]); c != 0 {
+			return c
+		}
+		return int(a - b)
+	})
 	v.ids = order
 	v.whole = make([]charSet, len(tokens))
 	for i := range v.whole {
@@ -145,7 +150,12 @@ type prefix struct {
 
 // order makes the lists of tokens and nodes by their numbers of characters.
 func (v *Vocabulary) order(tokens []tallToken, prefixes []prefix) {
-	slices.SortStableFunc(tokens, func(a, b tallToken) int { return a.chars - b.chars })
+	slices.SortFunc(tokens, func(a, b tallToken) int {
+		if a.chars != b.chars {
+			return a.chars - b.chars
+		}
+		return int(a.id - b.id)
+	})
 	for i, t := range tokens {
 		for len(v.tallFrom) <= t.chars {
 			v.tallFrom = append(v.tallFrom, int32(i))
@@ -154,11 +164,14 @@ func (v *Vocabulary) order(tokens []tallToken, prefixes []prefix) {
 		v.most = t.chars
 	}
 	v.tallFrom = append(v.tallFrom, int32(len(tokens)))
-	slices.SortStableFunc(prefixes, func(a, b prefix) int {
+	slices.SortFunc(prefixes, func(a, b prefix) int {
 		if a.byte != b.byte {
 			return int(a.byte) - int(b.byte)
 		}
-		return a.chars - b.chars
+		if a.chars != b.chars {
+			return a.chars - b.chars
+		}
+		return int(a.node - b.node)
 	})
 	v.behind = make([]behind, 0, len(prefixes))
 	for i, p := range prefixes {
