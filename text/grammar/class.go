@@ -39,6 +39,19 @@ func (c class) not() class {
 // without returns the characters that are not in another class.
 func (c class) without(d class) class { return append(c.not(), d...).tidy().not() }
 
+// surrogates are no characters.
+var surrogates = class{{0xd800, 0xdfff}}
+
+// wide reports whether a tidy class has all characters outside of ASCII.
+func (c class) wide() bool {
+	low, high := false, false
+	for _, r := range c {
+		low = low || r.lo <= utf8.RuneSelf && r.hi >= 0xd7ff
+		high = high || r.lo <= 0xe000 && r.hi == utf8.MaxRune
+	}
+	return low && high
+}
+
 func (c class) has(r rune) bool {
 	return slices.ContainsFunc(c, func(a runeRange) bool { return a.lo <= r && r <= a.hi })
 }
@@ -48,7 +61,7 @@ type byteRange struct{ lo, hi byte }
 
 // encoded calls f for each sequence of byte ranges that together are the UTF-8 of the class: no surrogates.
 func (c class) encoded(f func([]byteRange) error) error {
-	for _, r := range c.without(class{{0xd800, 0xdfff}}) {
+	for _, r := range c.without(surrogates) {
 		for _, step := range []runeRange{{0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xffff}, {0x10000, utf8.MaxRune}} {
 			if lo, hi := max(r.lo, step.lo), min(r.hi, step.hi); lo <= hi {
 				if err := encodeRange(lo, hi, f); err != nil {

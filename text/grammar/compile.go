@@ -1,5 +1,7 @@
 package grammar
 
+import "unicode/utf8"
+
 // A compiler makes an automaton of rules. A rule that does not contain itself is copied to where it is named, as long as it is
 // small, so that matching keeps a stack only for what is recursive.
 type compiler struct {
@@ -8,13 +10,16 @@ type compiler struct {
 	size   []int   // nodes of a rule with all that is copied into it, inlineNodes+1 for more
 	starts []int32 // first node of a rule that is called, -1 before there is one
 	todo   []int
+	// encoded are the sequences of bytes of classes, by their first range: a class that is repeated is one.
+	encoded map[*runeRange][][]byteRange
 }
 
 func compile(set *ruleSet) (*Grammar, error) {
 	if err := leftRecursion(set); err != nil {
 		return nil, err
 	}
-	c := &compiler{set: set, size: make([]int, len(set.rules)), starts: make([]int32, len(set.rules))}
+	c := &compiler{set: set, size: make([]int, len(set.rules)), starts: make([]int32, len(set.rules)),
+		encoded: make(map[*runeRange][][]byteRange)}
 	for i := range c.starts {
 		c.starts[i] = -1
 	}
@@ -38,6 +43,7 @@ func compile(set *ruleSet) (*Grammar, error) {
 	if !g.prune() {
 		return nil, errorf(ErrNothing, "", "every way through it leads nowhere")
 	}
+	g.settle()
 	return g, nil
 }
 
@@ -290,6 +296,7 @@ func (c *compiler) build(t term, from, to int32) error {
 				}
 			}
 			c.nodes[from].bytes = append(c.nodes[from].bytes, byteEdge{t[i], t[i], next})
+			c.nodes[from].partial = c.nodes[from].partial || t[i] >= utf8.RuneSelf
 			from = next
 		}
 		if t == "" {
@@ -349,7 +356,25 @@ func (c *compiler) class(t class, from, to int32) error {
 		to int32
 	}
 	shared := make(map[tail]int32)
-	return t.encoded(func(seq []byteRange) error {
+	if t.wide() {
+		c.nodes[from].wide = append(c.nodes[from].wide, to)
+	} else if len(t) > 0 && t[len(t)-1].hi >= utf8.RuneSelf {
+		c.nodes[from].partial = true
+	}
+	if len(t) == 0 {
+		return nil
+	}
+	all, ok := c.encoded[&t[0]]
+	if !ok {
+		if err := t.encoded(func(seq []byteRange) error {
+			all = append(all, seq)
+			return nil
+		}); err != nil {
+			return err
+		}
+		c.encoded[&t[0]] = all
+	}
+	for _, seq := range all {
 		end := to
 		for i := len(seq) - 1; i > 0; i-- {
 			key := tail{seq[i], end}
@@ -360,13 +385,14 @@ func (c *compiler) class(t class, from, to int32) error {
 					return err
 				}
 				shared[key] = n
+				c.nodes[n].partial = true
 				c.nodes[n].bytes = append(c.nodes[n].bytes, byteEdge{seq[i].lo, seq[i].hi, end})
 			}
 			end = n
 		}
 		c.nodes[from].bytes = append(c.nodes[from].bytes, byteEdge{seq[0].lo, seq[0].hi, end})
-		return nil
-	})
+	}
+	return nil
 }
 
 func (c *compiler) repeat(t repeat, from, to int32) error {
@@ -444,7 +470,7 @@ func (g *Grammar) prune() bool {
 	}
 	for i := range g.nodes {
 		n := &g.nodes[i]
-		bytes, free, calls := n.bytes[:0], n.free[:0], n.calls[:0]
+		bytes, free, calls, wide := n.bytes[:0], n.free[:0], n.calls[:0], n.wide[:0]
 		for _, e := range n.bytes {
 			if good[e.to] {
 				bytes = append(bytes, e)
@@ -460,7 +486,12 @@ func (g *Grammar) prune() bool {
 				calls = append(calls, e)
 			}
 		}
-		n.bytes, n.free, n.calls = bytes, free, calls
+		for _, to := range n.wide {
+			if good[to] {
+				wide = append(wide, to)
+			}
+		}
+		n.bytes, n.free, n.calls, n.wide = bytes, free, calls, wide
 	}
 	return good[g.start]
 }

@@ -68,8 +68,10 @@ const (
 	maxStack       = 1_000     // rules inside each other while matching
 	maxItems       = 2_000     // places in the grammar at which a text may be at once
 	maxWork        = 3_000_000 // places looked at for one mask or one text
-	maxStates      = 4_000     // kept
+	maxStates      = 8_000     // kept
 	maxMasks       = 512       // kept
+	maxHeld        = 300_000   // places of states that are kept
+	maxFollow      = 1_000_000 // nodes of the vocabulary's tree kept for what is around rules
 )
 
 // A term is a part of a rule.
@@ -98,6 +100,11 @@ var anyChar = class{{0, utf8.MaxRune}}
 type Grammar struct {
 	nodes []node
 	start int32
+	// classOf has for each byte which of the classes of bytes it is in: no edge tells those of a class apart. firsts are their first
+	// bytes. The first ones are of ASCII, and have chars.
+	classOf [256]uint8
+	firsts  []byte
+	chars   []charSet
 }
 
 // A node is a place in a rule.
@@ -106,6 +113,9 @@ type node struct {
 	free  []int32 // nodes that are reached without a byte
 	calls []callEdge
 	final bool // the rule may end here
+	// wide are the nodes to which every character outside of ASCII leads; partial says that some bytes outside of ASCII lead elsewhere.
+	wide    []int32
+	partial bool
 }
 
 type byteEdge struct {

@@ -161,45 +161,88 @@ func TestMasksAreWhatTryingEveryTokenGives(t *testing.T) {
 		"root ::= (\"a\" | b)* \"c\"\nb ::= \"x\" b? \"y\"", "root ::= x | \"(\" root \")\" root\nx ::= \"a\"? [^()]{0,3}",
 		`root ::= "\"" [^"\\\x7F\x00-\x1F]{0,5} "\"" t
 t ::= [^"\\\x7F\x00-\x1F]* | "\"" t`, `root ::= [^\x00-\x1F]{2,4}`,
-		`root ::= [a-z\x80-\U0010FFFF]* "0" .*`,
+		`root ::= [a-z\x80-\U0010FFFF]* "0" .*`, `root ::= [^a]{2} "!" | [à-ÿ]{5}`,
 		"root ::= t \";\"\nt ::= [^\\x00-\\x1F;]* (\"(\" t \")\" [^\\x00-\\x1F;]*)?",
 	} {
 		tokens := vocabulary(r, 1200, `{"key": [1, -2.5, "text", {}], "b": null}, ((1+2)*3)=45`+"\n", "éüà🐝xxxx(())()axybyyc,\"]}}", "漢字",
 			"the quick brown fox jumps over a lazy dog, and more; Straße über 漢字 🐝🐝 text text text")
-		e := NewEngine(parse(t, source), NewVocabulary(tokens))
-		for range 6 {
-			m, err := e.Start()
-			if err != nil {
+		tokens = append(tokens, []byte("éüà"), []byte("àéüàz"), []byte("aé"))
+		for _, bulky := range []int32{0, bulky} {
+			e := NewEngine(parse(t, source), NewVocabulary(tokens))
+			e.bulky = bulky
+			for range 6 {
+				tryAll(t, r, e, "", 25)
+			}
+		}
+	}
+}
+
+// TestMasksOfManyGrammars are what trying every token gives: along a text that fits each, and at random from places of it on.
+func TestMasksOfManyGrammars(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for i, c := range maskCases(t) {
+		if testing.Short() && i%3 > 0 {
+			continue
+		}
+		g, err := c.grammar()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens := vocabulary(r, 700, c.Text, " the quick brown fox, größer als 漢字 🐝; \"x\": [1, {}]}\n\\n", c.Text)
+		tokens = append(tokens, []byte("\xe6\xbc"), []byte("a\xc3"), []byte("\xa9 x"), []byte("x\xed\xa0\x80"), []byte("  \xff"))
+		v := NewVocabulary(tokens)
+		for _, bulky := range []int32{0, bulky} {
+			e := NewEngine(g, v)
+			e.bulky = bulky
+			if bulky == 0 {
+				e.Prepare(t.Context())
+			}
+			for j := range 4 {
+				from := r.IntN(len(c.Text)) * min(j, 1)
+				tryAll(t, r, e, c.Text[:from], 5)
+			}
+		}
+	}
+}
+
+// tryAll goes on at random after a text, and wants masks to say of every token what trying it does.
+func tryAll(t *testing.T, r *rand.Rand, e *Engine, text string, steps int) {
+	t.Helper()
+	m, err := e.Start()
+	if err == nil {
+		m, err = m.AdvanceBytes([]byte(text))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range steps {
+		mask, err := m.Mask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var allowed []int
+		for id, token := range e.v.tokens {
+			_, err := m.Advance(id)
+			if err != nil && !errors.Is(err, ErrRejected) {
 				t.Fatal(err)
 			}
-			for range 25 {
-				mask, err := m.Mask()
-				if err != nil {
-					t.Fatal(err)
-				}
-				var allowed []int
-				for id, token := range tokens {
-					_, err := m.Advance(id)
-					if err != nil && !errors.Is(err, ErrRejected) {
-						t.Fatal(err)
-					}
-					if mask.Has(id) != (err == nil) {
-						t.Fatalf("%.30q: the mask says %v of %q, trying says %v", source, mask.Has(id), token, err)
-					}
-					if err == nil {
-						allowed = append(allowed, id)
-					}
-				}
-				if len(allowed) == 0 {
-					if !m.CanEnd() {
-						t.Fatalf("%.30q: no way on", source)
-					}
-					break
-				}
-				if m, err = m.Advance(allowed[r.IntN(len(allowed))]); err != nil {
-					t.Fatal(err)
-				}
+			if mask.Has(id) != (err == nil) {
+				t.Fatalf("after %q: the mask says %v of %q, trying says %v", text, mask.Has(id), token, err)
 			}
+			if err == nil {
+				allowed = append(allowed, id)
+			}
+		}
+		if len(allowed) == 0 {
+			if !m.CanEnd() {
+				t.Fatalf("after %q: no way on", text)
+			}
+			break
+		}
+		id := allowed[r.IntN(len(allowed))]
+		text += string(e.v.tokens[id])
+		if m, err = m.Advance(id); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
