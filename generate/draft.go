@@ -118,8 +118,9 @@ var errNoLeast = errors.New("nothing says how much memory it takes")
 func (d *draft) largest(sequences int) []map[string]tensor.Shape {
 	rows := min(bucket(sequences), d.rows)
 	if d.head != nil {
-		reads, guesses := d.in.shapes(d.rows, rows), d.in.shapes(rows, rows)
-		return []map[string]tensor.Shape{d.head.ports(reads, d.rows), d.head.ports(guesses, rows)}
+		most := d.head.most
+		reads, guesses := d.in.shapes(d.rows, rows), d.in.shapes(most, most)
+		return []map[string]tensor.Shape{d.head.ports(reads, d.rows), d.head.ports(guesses, most)}
 	}
 	return []map[string]tensor.Shape{d.in.shapes(d.rows, 1), d.in.shapes(rows, rows)}
 }
