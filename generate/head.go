@@ -29,19 +29,10 @@ type headed struct {
 	// hidden is what it gave for the rows that were wanted, and all the logits of all tokens.
 	hidden, all []float32
 	rows        []headRow
-	// caches are those that a block is copied in.
-	caches []keptCache
-	room   []byte
 	// spare is room for what the model saw, of sequences that are done.
 	spare [][]float32
-	// width is how many guesses a tree has at most, 1 where there are chains, and most how many wanted rows a pass has.
-	width, most int
-	// trees are those of a pass, gave what it gave for the nodes of the last level and of the one before, worth and leaves
-	// are room.
-	trees  []tree
-	gave   [2][]float32
-	worth  []float64
-	leaves []leaf
+	// gave is what it gave for the nodes of the last level of trees, and of the one before.
+	gave [2][]float32
 }
 
 // A headRow is a row of a pass of a head: one of seen and own is what it sees.
@@ -59,24 +50,23 @@ func (o *Options) seen() []int {
 	return o.Draft.Head().Layers
 }
 
-// openHeaded prepares for a head on a model in an engine of so many rows.
-func openHeaded(model *models.Model, opts *Options, rows int) (*headed, error) {
+// openHeaded prepares for a head on a model in an engine of so many rows, for trees like these.
+func openHeaded(model *models.Model, opts *Options, rows int, trees *forest) (*headed, error) {
 	head := opts.Draft.Head()
 	if !head.For(model) {
 		return nil, &RequestError{"Draft", "a head for another model"}
 	}
 	all := head.Vocabulary
-	h := &headed{Head: head, all: make([]float32, all), width: max(opts.Branches, 1)}
+	h := &headed{Head: head, all: make([]float32, all)}
 	n := bucket(rows)
 	h.saw, h.seen = make([]float32, n*h.Seen), make([]float32, n*h.Seen)
 	if h.Own {
 		h.own, h.guessed = make([]float32, n*h.Size), make([]int64, n)
 	}
-	h.most = min(bucket(bucket(opts.Sequences)*h.width), n)
-	h.hidden = make([]float32, h.most*h.Size)
-	if h.width > 1 {
+	h.hidden = make([]float32, trees.most*h.Size)
+	if trees.width > 1 {
 		for i := range h.gave {
-			h.gave[i] = make([]float32, min(bucket(opts.Sequences), n)*h.width*h.Size)
+			h.gave[i] = make([]float32, min(bucket(opts.Sequences), n)*trees.width*h.Size)
 		}
 	}
 	return h, nil
@@ -85,15 +75,12 @@ func openHeaded(model *models.Model, opts *Options, rows int) (*headed, error) {
 // bytes is what it takes of the host's memory, where so many sequences are written at once.
 func (h *headed) bytes(sequences int) int64 {
 	each := mostPending*h.Seen + h.Size
-	if h.width > 1 {
-		each += (mostAhead + h.width) * h.width * nodeBytes / 4
-	}
 	known := h.Vocabulary
 	if h.Tokens != nil {
 		known = len(h.Tokens)
 	}
 	own := len(h.saw) + len(h.seen) + len(h.own) + 2*len(h.guessed) + len(h.hidden) + len(h.all) + 2*len(h.gave[0])
-	return 4 * int64(own+h.most*known+sequences*each)
+	return 4 * int64(own+len(h.hidden)/h.Size*known+sequences*each)
 }
 
 // ports adds the inputs of a head's pass to those of others.
@@ -103,20 +90,6 @@ func (h *headed) ports(shapes map[string]tensor.Shape, rows int) map[string]tens
 		shapes[models.StepOwn], shapes[models.StepGuessed] = tensor.Shape{rows, h.Size}, tensor.Shape{rows}
 	}
 	return shapes
-}
-
-// findCaches finds the caches of the head.
-func (h *headed) findCaches(g *graph.Graph) {
-	h.caches = h.caches[:0]
-	most := 0
-	for i := range g.Values {
-		if v := &g.Values[i]; v.Role == graph.Cache {
-			bytes := int(v.Bytes()/int64(v.Shape[0])) * graph.BlockRows
-			h.caches = append(h.caches, keptCache{v.Name, bytes})
-			most = max(most, bytes)
-		}
-	}
-	h.room = make([]byte, most)
 }
 
 // headPass computes rows of a head, and the logits of those that are wanted.
@@ -275,9 +248,25 @@ func (d *draft) follow(ctx context.Context, s *sequence, x *branch) error {
 	return d.copyBlock(ctx, x.blocks[0], s.table[x.from])
 }
 
-// gives runs rows of a head, of which some are wanted, and tells what it gives for each of those: logits of all tokens, too.
+// gives runs rows of a head, of which some are wanted, and tells what it gives for each of those: logits of all tokens, too. Of
+// another draft all are wanted, and there are logits only.
 func (d *draft) gives(ctx context.Context, rows []headRow, found func(i int, hidden, logits []float32)) error {
 	begin := time.Now()
+	if d.head == nil {
+		d.plain = d.plain[:0]
+		for _, r := range rows {
+			d.plain = append(d.plain, r.row)
+		}
+		logits, err := d.pass(ctx, d.plain, len(rows))
+		if err != nil {
+			return err
+		}
+		d.took(time.Since(begin))
+		for i := range rows {
+			found(i, nil, logits[i*d.vocabulary:][:d.vocabulary])
+		}
+		return nil
+	}
 	logits, err := d.headPass(ctx, rows)
 	if err != nil {
 		return err
@@ -294,8 +283,11 @@ func (d *draft) gives(ctx context.Context, rows []headRow, found func(i int, hid
 }
 
 // see has a head read what the model saw of the parts that could have guesses, and tells of each, by its number, what it gives
-// for the last row of that.
+// for the last row of that. Another draft reads the texts themselves.
 func (d *draft) see(ctx context.Context, parts []part, found func(i int, hidden, logits []float32)) error {
+	if d.head == nil {
+		return d.seeTexts(ctx, parts, found)
+	}
 	h := d.head
 	var of []int
 	rows := h.rows[:0]

@@ -229,7 +229,7 @@ func rowsWith(parts []part, n int) int {
 	return rows
 }
 
-// tokensWith is how many tokens such a pass is expected to write, with one guess of each sequence or a tree of a head.
+// tokensWith is how many tokens such a pass is expected to write, with one guess of each sequence or a tree of a draft.
 func tokensWith(parts []part, n int, trees bool) float64 {
 	var tokens float64
 	for _, p := range parts {
