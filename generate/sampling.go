@@ -111,9 +111,14 @@ var (
 	errNoNumbers = errors.New("the model gave no numbers: a logit is NaN")
 )
 
+// noNumbers reports whether some are NaN.
+func noNumbers(logits []float32) bool {
+	return slices.ContainsFunc(logits, func(x float32) bool { return x != x })
+}
+
 // next chooses the token that follows others, which the sampler has seen all of but the last. With [ErrStop] it is the last.
 func (s *sampler) next(tokens []int, logits []float32) (Token, error) {
-	if slices.ContainsFunc(logits, func(x float32) bool { return x != x }) {
+	if noNumbers(logits) {
 		return Token{}, errNoNumbers
 	}
 	copy(s.scores, logits)
@@ -286,7 +291,7 @@ type guess struct {
 // logits: as often as agree says both draw the same, and else the other one draws as it likes. Without a temperature, what is
 // likely is what these logits say.
 func (s *sampler) likeliest(at int, logits []float32, n int, agree float64) ([]guess, error) {
-	if slices.ContainsFunc(logits, func(x float32) bool { return x != x }) {
+	if noNumbers(logits) {
 		return nil, errNoNumbers
 	}
 	copy(s.scores, logits)
