@@ -4,7 +4,7 @@
 #
 #	benchmarks/larger_than_memory.sh [small|half|full] [PART...]
 #
-# Parts: dense, packed, batch, slots, experts, thirty, peers; and turns and beside, which are only run if they are named. small
+# Parts: dense, packed, batch, slots, experts, thirty, peers; and turns, beside and guesses, which are only run if they are named. small
 # has models of some hundred MB, whose counts mean something and whose times do not; half has some of 3 to 8 GB, in about a
 # quarter of an hour and 11 GB of disk; full has those of the table in docs/larger-than-memory.md. Models lie in DATA (default:
 # benchmarks/data) while they are needed. Where cgroups can be made (root), each run is under a limit of the budget and 400 MB
@@ -28,6 +28,9 @@
 # 32 sequences at once, and peers if there are some. Rates of a disk that drift from minute to minute are then much the same for
 # all of a round, and its ratios are of one round each. The last line has medians and ratios. beside is the raw model and the
 # peers only. At full: 30 GB of disk, for beside 24.
+#
+# guesses is the raw model with one token a pass and with 8 rows of which 2.2, 3.5 and 5 count, one after the other in each round.
+# "of_passes" in the last line is what is left of that many times the plain tokens a second. At full: 6 GB of disk.
 #
 # peers are llama.cpp, with a GGUF file of the same weights that it maps, transformers with accelerate's disk offload, and AirLLM:
 # larger_peers.py, if PYTHON (default: python3) has them, AirLLM in AIRLLM (default: PYTHON). Their limit is the budget and what
@@ -261,6 +264,19 @@ for part in $parts; do
 		packed
 		measured "dense, packed" $denseMemory "$data/packed" -passes $passes
 		rm -rf "$data/packed"
+		;;
+	guesses)
+		room 7
+		made dense $dense
+		: > "$data/turns.jsonl"
+		for round in $(seq "${ROUNDS:-5}"); do
+			measured raw $denseMemory "$data/dense" -passes $passes
+			for accepted in 2.2 3.5 5; do
+				measured "$accepted tokens a pass" $denseMemory "$data/dense" -passes $passes -rows 8 -accepted $accepted
+			done
+		done
+		round=
+		"$data/larger" turns < "$data/turns.jsonl" | tee -a "$results"
 		;;
 	turns | beside)
 		room $([ "$part" = turns ] && echo 30 || echo 24)

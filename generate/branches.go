@@ -125,26 +125,24 @@ func (e *Engine) openBranches(ctx context.Context) error {
 }
 
 // branch adds branches to the parts of a pass, in turn, as many as are worth it: those of which the rows are there
-// anyway, as a pass has as many as a power of two, and more where the forecast says so.
-func (e *Engine) branch(ctx context.Context, parts []part) error {
+// anyway, as a pass has as many as a power of two, and more where the forecast says so. Each lies in two of the blocks.
+func (e *Engine) branch(ctx context.Context, parts []part, spare []int) error {
 	b := &e.branching
 	if b.most < 2 {
 		return nil
 	}
-	rows, tokens := 0, 0.0
+	rows, tokens := 0, tokensWith(parts, mostAhead, e.trees())
 	for i := range parts {
-		rows += 1 + len(parts[i].guesses)
+		rows += parts[i].logitRows()
 	}
-	tokens = tokensWith(parts, mostAhead)
 	seconds, err := e.expect(ctx, bucket(rows))
 	if err != nil || seconds <= 0 {
 		return err
 	}
-	spare := b.spare
 	for k := 1; k < b.most; k++ {
 		for i := range parts {
 			p := &parts[i]
-			if len(spare) < branchBlocks || len(p.guesses) == 0 || len(p.branches) < k-1 {
+			if len(spare) < branchBlocks || len(p.guesses) == 0 || len(p.branches) != k-1 {
 				continue
 			}
 			x, hoped := e.other(p, rows)
@@ -374,11 +372,7 @@ func (s *sequence) tryLuck(p *part, i int, right bool) {
 			continue
 		}
 		luck := &s.luck[min(i, 1)]
-		to := 0.0
-		if right {
-			to = 1
-		}
-		*luck += heed * (to - *luck)
+		*luck += heed * (oneIf(right) - *luck)
 		return
 	}
 }

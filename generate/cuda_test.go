@@ -10,6 +10,8 @@ import (
 
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/fixtures"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -88,5 +90,43 @@ func TestBranchesOnGPU(t *testing.T) {
 	}
 	if s := e.Stats(); s.Accepted == 0 {
 		t.Error("no guess was right")
+	}
+}
+
+// TestTreeOnGPU: with trees of a head and of a model that guess on a GPU, texts are those of the CPU without guesses, and some of
+// what was right was not the first guess.
+func TestTreeOnGPU(t *testing.T) {
+	list, err := fixtures.Eagles("../models/testdata/families/hf/eagle.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := tinyModel(t)
+	plain := engine(t, generate.Options{Speculate: generate.NoSpeculation, Context: 32})
+	for name, draft := range map[string]*models.Model{"head": written(t, &list[len(list)-1], model), "model": tinyModel(t)} {
+		t.Run(name, func(t *testing.T) {
+			lib := sim.New(t, "memory=64M order=lazy:5")
+			t.Cleanup(func() { lib.Check(t) }) // after the engine is closed
+			e, err := generate.New(t.Context(), model, generate.Options{
+				Session: runtime.Options{Device: "cuda", CUDALibrary: lib.Path}, Draft: draft, Speculate: 3, Branches: 3, Context: 32,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { e.Close() })
+			for i := range 6 {
+				r := generate.Request{Prompt: []int{3 + i, 20 - i, 5 + 2*i}, MaxTokens: 20, Seed: uint64(i)}
+				r.Sampling.FrequencyPenalty, r.Sampling.Temperature = 0.6, float64(i%2)
+				want, err := plain.Generate(t.Context(), r, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := e.Generate(t.Context(), r, nil); err != nil || !slices.Equal(got.Tokens, want.Tokens) {
+					t.Fatalf("text %d: %v, %v, want %v", i, got, err, want.Tokens)
+				}
+			}
+			if flat, inner := e.Grown(t.Context()); flat+inner == 0 {
+				t.Error("no guess that was not the first one was right")
+			}
+		})
 	}
 }

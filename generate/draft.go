@@ -27,6 +27,10 @@ type draft struct {
 	bytes, beside int64
 	// head is what a head has beside; nil of a model of its own.
 	head *headed
+	forest
+	// ahead and plain are room for rows.
+	ahead []headRow
+	plain []row
 
 	in     stepInputs
 	logits []float32
@@ -69,13 +73,20 @@ func openDraft(ctx context.Context, target *models.Model, opts Options, n size) 
 	if err != nil {
 		return nil, fmt.Errorf("the model that guesses: %w", err)
 	}
+	if d.width = max(opts.Branches, 1); d.windows != nil { // which have one text
+		d.width = 1
+	}
+	d.most = min(bucket(bucket(opts.Sequences)*d.width), d.rows)
+	sequences := min(bucket(opts.Sequences), n.rows)
+	beside := d.treeBytes(sequences)
 	if model.Head() != nil {
-		if d.head, err = openHeaded(target, &opts, n.rows); err != nil {
+		if d.head, err = openHeaded(target, &opts, n.rows, &d.forest); err != nil {
 			return nil, err
 		}
-		if device := opts.Session.Device; device == "" || device == "cpu" {
-			d.beside = d.head.bytes(min(bucket(opts.Sequences), n.rows))
-		}
+		beside += d.head.bytes(sequences)
+	}
+	if device := opts.Session.Device; device == "" || device == "cpu" {
+		d.beside = beside
 	}
 	start := runtime.Options{
 		Mode: plan.Resident, Device: opts.Session.Device, CUDALibrary: opts.Session.CUDALibrary, Threads: opts.Session.Threads,
@@ -105,9 +116,7 @@ func openDraft(ctx context.Context, target *models.Model, opts Options, n size) 
 			return nil, fmt.Errorf("the model that guesses: %w", err)
 		}
 		d.vocabulary = p.Lowered.Graph.Outputs[0].Operand.Layout.Shape[1]
-		if d.head != nil {
-			d.head.findCaches(p.Lowered.Graph)
-		}
+		d.findCaches(p.Lowered.Graph)
 	}
 	return d, nil
 }
@@ -118,10 +127,10 @@ var errNoLeast = errors.New("nothing says how much memory it takes")
 func (d *draft) largest(sequences int) []map[string]tensor.Shape {
 	rows := min(bucket(sequences), d.rows)
 	if d.head != nil {
-		reads, guesses := d.in.shapes(d.rows, rows), d.in.shapes(rows, rows)
-		return []map[string]tensor.Shape{d.head.ports(reads, d.rows), d.head.ports(guesses, rows)}
+		reads, guesses := d.in.shapes(d.rows, rows), d.in.shapes(d.most, d.most)
+		return []map[string]tensor.Shape{d.head.ports(reads, d.rows), d.head.ports(guesses, d.most)}
 	}
-	return []map[string]tensor.Shape{d.in.shapes(d.rows, 1), d.in.shapes(rows, rows)}
+	return []map[string]tensor.Shape{d.in.shapes(d.rows, 1), d.in.shapes(d.most, d.most)}
 }
 
 // besides says of a budget that is too small what it has to be with the draft in it.
@@ -167,6 +176,25 @@ func (d *draft) read(ctx context.Context, s *sequence) error {
 		s.drafted += n
 	}
 	return nil
+}
+
+// seeTexts lets a draft see the texts of parts that could have guesses, and tells of each, by its number, what may follow.
+func (d *draft) seeTexts(ctx context.Context, parts []part, found func(i int, hidden, logits []float32)) error {
+	rows, of := d.ahead[:0], make([]int, 0, len(parts))
+	for i := range parts {
+		if s := parts[i].s; parts[i].could > 0 {
+			if err := d.read(ctx, s); err != nil {
+				return err
+			}
+			at := len(s.tokens) - 1
+			rows, of = append(rows, headRow{row: row{s: s, at: at, id: s.tokens[at]}, wanted: true}), append(of, i)
+			s.drafted = len(s.tokens)
+		}
+	}
+	if d.ahead = rows[:0]; len(rows) == 0 {
+		return nil
+	}
+	return d.gives(ctx, rows, func(i int, hidden, logits []float32) { found(of[i], hidden, logits) })
 }
 
 // guess writes tokens that may follow each of the sequences, as many as it could have.

@@ -62,7 +62,8 @@ type Options struct {
 	// Session then only plans, nothing is guessed ahead unless Speculate says how far, and nothing can be saved.
 	Remote OpenRemote
 	// Branches is how many guesses of what follows a pass verifies of each sequence at most, of which the model's own
-	// choice follows one: others than the first are what followed other occurrences of the same tokens. 0 is 1. More
+	// choice follows one: others than the first are what followed other occurrences of the same tokens, or, with Draft, what
+	// that holds for likely. 0 is 1. More
 	// take blocks of their own, which are planned. A model that keeps states, or has layers with a window, has one.
 	Branches int
 	// Pictures is how many pictures a request may have, of a model that sees some ([models.Model.Pictures]): what stands for

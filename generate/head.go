@@ -29,11 +29,10 @@ type headed struct {
 	// hidden is what it gave for the rows that were wanted, and all the logits of all tokens.
 	hidden, all []float32
 	rows        []headRow
-	// caches are those that a block is copied in.
-	caches []keptCache
-	room   []byte
 	// spare is room for what the model saw, of sequences that are done.
 	spare [][]float32
+	// gave is what it gave for the nodes of the last level of trees, and of the one before.
+	gave [2][]float32
 }
 
 // A headRow is a row of a pass of a head: one of seen and own is what it sees.
@@ -51,8 +50,8 @@ func (o *Options) seen() []int {
 	return o.Draft.Head().Layers
 }
 
-// openHeaded prepares for a head on a model in an engine of so many rows.
-func openHeaded(model *models.Model, opts *Options, rows int) (*headed, error) {
+// openHeaded prepares for a head on a model in an engine of so many rows, for trees like these.
+func openHeaded(model *models.Model, opts *Options, rows int, trees *forest) (*headed, error) {
 	head := opts.Draft.Head()
 	if !head.For(model) {
 		return nil, &RequestError{"Draft", "a head for another model"}
@@ -64,15 +63,24 @@ func openHeaded(model *models.Model, opts *Options, rows int) (*headed, error) {
 	if h.Own {
 		h.own, h.guessed = make([]float32, n*h.Size), make([]int64, n)
 	}
-	h.hidden = make([]float32, min(bucket(opts.Sequences), n)*h.Size)
+	h.hidden = make([]float32, trees.most*h.Size)
+	if trees.width > 1 {
+		for i := range h.gave {
+			h.gave[i] = make([]float32, min(bucket(opts.Sequences), n)*trees.width*h.Size)
+		}
+	}
 	return h, nil
 }
 
 // bytes is what it takes of the host's memory, where so many sequences are written at once.
 func (h *headed) bytes(sequences int) int64 {
 	each := mostPending*h.Seen + h.Size
-	own := len(h.saw) + len(h.seen) + len(h.own) + 2*len(h.guessed) + len(h.hidden) + len(h.all)
-	return 4 * int64(own+sequences*each)
+	known := h.Vocabulary
+	if h.Tokens != nil {
+		known = len(h.Tokens)
+	}
+	own := len(h.saw) + len(h.seen) + len(h.own) + 2*len(h.guessed) + len(h.hidden) + len(h.all) + 2*len(h.gave[0])
+	return 4 * int64(own+len(h.hidden)/h.Size*known+sequences*each)
 }
 
 // ports adds the inputs of a head's pass to those of others.
@@ -82,20 +90,6 @@ func (h *headed) ports(shapes map[string]tensor.Shape, rows int) map[string]tens
 		shapes[models.StepOwn], shapes[models.StepGuessed] = tensor.Shape{rows, h.Size}, tensor.Shape{rows}
 	}
 	return shapes
-}
-
-// findCaches finds the caches of the head.
-func (h *headed) findCaches(g *graph.Graph) {
-	h.caches = h.caches[:0]
-	most := 0
-	for i := range g.Values {
-		if v := &g.Values[i]; v.Role == graph.Cache {
-			bytes := int(v.Bytes()/int64(v.Shape[0])) * graph.BlockRows
-			h.caches = append(h.caches, keptCache{v.Name, bytes})
-			most = max(most, bytes)
-		}
-	}
-	h.room = make([]byte, most)
 }
 
 // headPass computes rows of a head, and the logits of those that are wanted.
@@ -248,50 +242,64 @@ func (s *sequence) rowAt(at int) row { return row{s: s, at: at, id: s.tokens[at+
 
 // follow copies what the head knows of the block in which a branch begins that became the text.
 func (d *draft) follow(ctx context.Context, s *sequence, x *branch) error {
-	h := d.head
 	if s.drafted <= x.from*graph.BlockRows {
 		return nil
 	}
-	for _, c := range h.caches {
-		room := h.room[:c.bytes]
-		if err := d.session.ReadCache(ctx, c.name, room, int64(x.blocks[0])*int64(c.bytes)); err != nil {
+	return d.copyBlock(ctx, x.blocks[0], s.table[x.from])
+}
+
+// gives runs rows of a head, of which some are wanted, and tells what it gives for each of those: logits of all tokens, too. Of
+// another draft all are wanted, and there are logits only.
+func (d *draft) gives(ctx context.Context, rows []headRow, found func(i int, hidden, logits []float32)) error {
+	begin := time.Now()
+	if d.head == nil {
+		d.plain = d.plain[:0]
+		for _, r := range rows {
+			d.plain = append(d.plain, r.row)
+		}
+		logits, err := d.pass(ctx, d.plain, len(rows))
+		if err != nil {
 			return err
 		}
-		if err := d.session.WriteCache(ctx, c.name, room, int64(s.table[x.from])*int64(c.bytes)); err != nil {
-			return err
+		d.took(time.Since(begin))
+		for i := range rows {
+			found(i, nil, logits[i*d.vocabulary:][:d.vocabulary])
+		}
+		return nil
+	}
+	logits, err := d.headPass(ctx, rows)
+	if err != nil {
+		return err
+	}
+	d.took(time.Since(begin))
+	i, h := 0, d.head
+	for k := range rows {
+		if rows[k].wanted {
+			found(i, h.hidden[i*h.Size:][:h.Size], h.ofAll(logits[i*d.vocabulary:][:d.vocabulary]))
+			i++
 		}
 	}
 	return nil
 }
 
-// guessSeen writes tokens that may follow each of the sequences, as a head guesses them.
-func (d *draft) guessSeen(ctx context.Context, parts []part) error {
+// see has a head read what the model saw of the parts that could have guesses, and tells of each, by its number, what it gives
+// for the last row of that. Another draft reads the texts themselves.
+func (d *draft) see(ctx context.Context, parts []part, found func(i int, hidden, logits []float32)) error {
+	if d.head == nil {
+		return d.seeTexts(ctx, parts, found)
+	}
 	h := d.head
-	var of []*part
+	var of []int
 	rows := h.rows[:0]
 	run := func() error {
 		if len(rows) == 0 {
 			return nil
 		}
-		begin := time.Now()
-		logits, err := d.headPass(ctx, rows)
-		if err != nil {
-			return err
-		}
-		d.took(time.Since(begin))
-		for i, p := range of {
-			p.s.own = append(p.s.own[:0], h.hidden[i*h.Size:][:h.Size]...)
-			text := append(p.s.tokens[:len(p.s.tokens):len(p.s.tokens)], p.guesses...)
-			t, err := p.s.drafter.next(text, h.ofAll(logits[i*d.vocabulary:][:d.vocabulary]))
-			if err != nil { // numbers that are none: nothing to guess from
-				continue
-			}
-			p.guesses = append(p.guesses, t.ID)
-		}
+		err := d.gives(ctx, rows, func(i int, hidden, logits []float32) { found(of[i], hidden, logits) })
 		h.rows, rows, of = rows[:0], rows[:0], of[:0]
-		return nil
+		return err
 	}
-	for i := range parts { // what the model saw
+	for i := range parts {
 		p := &parts[i]
 		if p.could == 0 {
 			continue
@@ -312,7 +320,7 @@ func (d *draft) guessSeen(ctx context.Context, parts []part) error {
 			}
 		}
 		rows[len(rows)-1].wanted = true
-		of = append(of, p)
+		of = append(of, i)
 	}
 	if err := run(); err != nil {
 		return err
@@ -322,19 +330,39 @@ func (d *draft) guessSeen(ctx context.Context, parts []part) error {
 			p.s.saw, p.s.drafted = p.s.saw[:0], len(p.s.tokens)-1
 		}
 	}
+	return nil
+}
+
+// guessSeen writes tokens that may follow each of the sequences, as a head guesses them.
+func (d *draft) guessSeen(ctx context.Context, parts []part) error {
+	h := d.head
+	next := func(i int, hidden, logits []float32) {
+		p := &parts[i]
+		p.s.own = append(p.s.own[:0], hidden...)
+		text := append(p.s.tokens[:len(p.s.tokens):len(p.s.tokens)], p.guesses...)
+		if t, err := p.s.drafter.next(text, logits); err == nil { // numbers that are none: nothing to guess from
+			p.guesses = append(p.guesses, t.ID)
+		}
+	}
+	if err := d.see(ctx, parts, next); err != nil {
+		return err
+	}
+	var of []int
 	for ahead := 1; ; ahead++ { // what it saw itself
+		rows := h.rows[:0]
+		of = of[:0]
 		for i := range parts {
 			p := &parts[i]
 			if ahead >= p.could || len(p.guesses) < ahead {
 				continue
 			}
 			r := row{s: p.s, at: len(p.s.tokens) - 2 + ahead, id: p.guesses[ahead-1]}
-			rows, of = append(rows, headRow{row: r, own: p.s.own, wanted: true}), append(of, p)
+			rows, of = append(rows, headRow{row: r, own: p.s.own, wanted: true}), append(of, i)
 		}
-		if len(rows) == 0 {
+		if h.rows = rows[:0]; len(rows) == 0 {
 			return nil
 		}
-		if err := run(); err != nil {
+		if err := d.gives(ctx, rows, func(i int, hidden, logits []float32) { next(of[i], hidden, logits) }); err != nil {
 			return err
 		}
 	}

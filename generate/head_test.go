@@ -79,10 +79,12 @@ func TestHead(t *testing.T) {
 			{"most", generate.Options{Speculate: 31}},
 			{"auto", generate.Options{}},
 			{"branches", generate.Options{Speculate: 3, Branches: 4}},
+			{"long branches", generate.Options{Speculate: 31, Branches: 8}},
+			{"branches, auto", generate.Options{Branches: 3}},
 			{"many", generate.Options{Speculate: 3, Branches: 2, Sequences: 5}},
 			{"few rows", generate.Options{Speculate: 4, Rows: 4, Sequences: 2}},
-			{"page", generate.Options{Speculate: 3, Sequences: 2, Session: paged}},
-			{"emulated", generate.Options{Speculate: 5, Session: runtime.Options{Device: "emu:memory=64MiB"}}},
+			{"page", generate.Options{Speculate: 3, Sequences: 2, Branches: 3, Session: paged}},
+			{"emulated", generate.Options{Speculate: 5, Branches: 4, Session: runtime.Options{Device: "emu:memory=64MiB"}}},
 			{"off", generate.Options{Speculate: generate.NoSpeculation}},
 		} {
 			t.Run(kind+", "+c.name, func(t *testing.T) {
@@ -154,23 +156,31 @@ func TestHeadBudget(t *testing.T) {
 	model := tinyModel(t)
 	head := headOn(t, model, 16, 32)
 	opts := generate.Options{Draft: head, Context: 32, Rows: 4, Session: runtime.Options{Memory: 1 << 20}}
-	e, err := generate.New(t.Context(), model, opts)
-	if err != nil {
-		t.Fatal(err)
+	var takes []int64
+	for _, opts.Branches = range []int{4, 1} {
+		e, err := generate.New(t.Context(), model, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget, _ := e.Session().Budget()
+		if budget+e.DraftBytes() != 1<<20 || e.DraftBytes() < 1<<13 {
+			t.Errorf("%d bytes are left of %d, and the head takes %d", budget, 1<<20, e.DraftBytes())
+		}
+		takes = append(takes, e.DraftBytes())
+		e.Close()
 	}
-	budget, _ := e.Session().Budget()
-	if budget+e.DraftBytes() != 1<<20 || e.DraftBytes() < 1<<13 {
-		t.Errorf("%d bytes are left of %d, and the head takes %d", budget, 1<<20, e.DraftBytes())
+	if more := takes[0] - takes[1]; more < 2*3*2*2*16*8*4 { // keys and values of two heads of eight in six blocks
+		t.Errorf("a tree of four guesses takes %d bytes more", more)
 	}
-	e.Close()
 	opts.Session.Memory = 1 << 13
-	_, err = generate.New(t.Context(), model, opts)
+	_, err := generate.New(t.Context(), model, opts)
 	var full *runtime.CapacityError
 	if !errors.As(err, &full) || full.MinBytes <= 1<<13 {
 		t.Fatalf("in %d bytes: %v", opts.Session.Memory, err)
 	}
 	opts.Session.Memory = full.MinBytes
-	if e, err = generate.New(t.Context(), model, opts); err != nil {
+	e, err := generate.New(t.Context(), model, opts)
+	if err != nil {
 		t.Fatalf("in the %d bytes that are said to do: %v", full.MinBytes, err)
 	}
 	e.Close()

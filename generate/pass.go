@@ -168,8 +168,9 @@ type part struct {
 	guesses []int
 	// branches are other guesses.
 	branches []branch
-	// could is how many guesses it may have.
+	// could is how many guesses it may have in a row, and hoped how many of its tree a head holds for right: 0 without one.
 	could int
+	hoped float64
 	// to is the place for the state behind its last row, saves are those behind others.
 	to    int
 	saves []saving
@@ -397,6 +398,7 @@ func (e *Engine) follow(p *part, logits []float32) int {
 		if paths = follow(paths, i, t.ID); lost {
 			s.tryLuck(p, i, len(paths) > 0)
 		}
+		s.learnDepth(p, i, len(paths) > 0)
 		if len(paths) == 0 {
 			break
 		}
@@ -412,6 +414,7 @@ func (e *Engine) follow(p *part, logits []float32) int {
 		s.grow(taken, p.kept != nil)
 		e.branching.grown[taken.inner()]++
 	}
+	s.learnTrust(p, right)
 	e.blocks.register(s)
 	e.settle(p, right)
 	if again { // all that was kept is of a shorter sequence

@@ -144,6 +144,9 @@ type sequence struct {
 	hope    float64
 	// luck is how often branches were right lately where the first guess was wrong: its first token, or one behind that.
 	luck [2]float64
+	// deep is how often one guess of a tree went on being right lately, and hoped and right are how many guesses of one a head
+	// held for right, and how many were.
+	deep, hoped, right float64
 	// drafter chooses for the draft, and drafted is how many tokens that has seen.
 	drafter *sampler
 	drafted int
@@ -197,7 +200,8 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens: append(make([]int, 0, most), r.Prompt...), since: r.Priority.Since(e.now()),
-		seen: seen, sampler: newSampler(r, e.vocabulary), hope: hope, luck: [2]float64{luck, luck}, state: noState, marked: noState,
+		seen: seen, sampler: newSampler(r, e.vocabulary), hope: hope, luck: [2]float64{luck, luck},
+		deep: hope, hoped: 1, right: 1, state: noState, marked: noState,
 	}
 	s.sampler.most = most
 	if e.draft != nil {

@@ -111,9 +111,14 @@ var (
 	errNoNumbers = errors.New("the model gave no numbers: a logit is NaN")
 )
 
+// noNumbers reports whether some are NaN.
+func noNumbers(logits []float32) bool {
+	return slices.ContainsFunc(logits, func(x float32) bool { return x != x })
+}
+
 // next chooses the token that follows others, which the sampler has seen all of but the last. With [ErrStop] it is the last.
 func (s *sampler) next(tokens []int, logits []float32) (Token, error) {
-	if slices.ContainsFunc(logits, func(x float32) bool { return x != x }) {
+	if noNumbers(logits) {
 		return Token{}, errNoNumbers
 	}
 	copy(s.scores, logits)
@@ -273,6 +278,54 @@ func (s *sampler) draw(at int) (int, bool) {
 		}
 	}
 	return int(s.order[len(s.order)-1]), true
+}
+
+// A guess is a token that may be chosen, how likely, and whether it would be.
+type guess struct {
+	id    int
+	p     float64
+	drawn bool
+}
+
+// likeliest returns the n tokens that are likeliest to be chosen at a place by who draws with the same random number from other
+// logits: as often as agree says both draw the same, and else the other one draws as it likes. Without a temperature, what is
+// likely is what these logits say.
+func (s *sampler) likeliest(at int, logits []float32, n int, agree float64) ([]guess, error) {
+	if noNumbers(logits) {
+		return nil, errNoNumbers
+	}
+	copy(s.scores, logits)
+	drawn, ok := s.draw(at)
+	if !ok {
+		return nil, errNoToken
+	}
+	probs := s.probs[:min(len(s.order), len(s.probs))]
+	if s.r.Sampling.Temperature == 0 {
+		agree, s.order = 0, s.order[:0]
+		for id, x := range s.scores {
+			if x != lowest {
+				s.order = append(s.order, int32(id))
+			}
+		}
+		probs = s.softmax()
+	}
+	list := make([]guess, 0, n+1)
+	for i, p := range probs {
+		g := guess{id: int(s.order[i]), p: float64(p) * (1 - agree)}
+		if g.drawn = g.id == drawn; g.drawn {
+			g.p += agree
+		}
+		if len(list) == n && g.p <= list[n-1].p {
+			continue
+		}
+		k := len(list)
+		for k > 0 && list[k-1].p < g.p {
+			k--
+		}
+		list = slices.Insert(list, k, g)
+		list = list[:min(len(list), n)]
+	}
+	return list, nil
 }
 
 // softmax returns the probabilities of the tokens that are left, in their order.

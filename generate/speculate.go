@@ -131,6 +131,7 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 	if !any {
 		return nil
 	}
+	spare := e.branching.spare
 	best, err := e.widest(ctx, parts)
 	if err != nil {
 		return err
@@ -144,6 +145,7 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 		p := &parts[i]
 		if p.could = min(p.could, best); p.could == 0 {
 			p.s.hope += (hope - p.s.hope) / patience
+			p.s.deep += (hope - p.s.deep) / patience
 		}
 		p.guesses = p.guesses[:min(len(p.guesses), p.could)]
 	}
@@ -151,11 +153,16 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 		for i := range parts { // it sees what it guesses in the same blocks
 			e.blocks.extend(parts[i].s, graph.Blocks(len(parts[i].s.tokens)+parts[i].could))
 		}
-		if err := e.draft.guess(ctx, parts); err != nil {
+		if !e.trees() {
+			err = e.draft.guess(ctx, parts)
+		} else if err = e.draft.guessTrees(ctx, parts, spare, room); err == nil {
+			spare, err = e.plant(ctx, parts, room)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return e.branch(ctx, parts)
+	return e.branch(ctx, parts, spare)
 }
 
 // share divides the room for guesses: all sequences have equally many, but for those that can use fewer, whose room the others
@@ -203,7 +210,7 @@ func (e *Engine) widest(ctx context.Context, parts []part) (int, error) {
 		if e.draft != nil {
 			seconds += float64(n) * e.draft.seconds
 		}
-		if g := tokensWith(parts, n) / seconds; !a.auto || n == 0 || g > worth*gain {
+		if g := tokensWith(parts, n, e.trees()) / seconds; !a.auto || n == 0 || g > worth*gain {
 			best, gain = n, g
 		}
 		if n == a.limit {
@@ -222,14 +229,17 @@ func rowsWith(parts []part, n int) int {
 	return rows
 }
 
-// tokensWith is how many tokens such a pass is expected to write.
-func tokensWith(parts []part, n int) float64 {
+// tokensWith is how many tokens such a pass is expected to write, with one guess of each sequence or a tree of a draft.
+func tokensWith(parts []part, n int, trees bool) float64 {
 	var tokens float64
 	for _, p := range parts {
-		likely := 1.0
+		likely, hope := 1.0, p.s.hope
+		if trees {
+			hope = p.s.deep
+		}
 		for range 1 + min(n, p.could) {
 			tokens += likely
-			likely *= p.s.hope
+			likely *= hope
 		}
 	}
 	return tokens
@@ -273,9 +283,12 @@ func (a *ahead) took(rows int, d time.Duration) {
 
 // learn tells whether a guess was right.
 func (s *sequence) learn(right bool) {
-	x := 0.0
-	if right {
-		x = 1
+	s.hope += heed * (oneIf(right) - s.hope)
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
 	}
-	s.hope += heed * (x - s.hope)
+	return 0
 }

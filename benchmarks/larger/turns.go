@@ -15,6 +15,9 @@ type turn struct {
 	Name      string  `json:"name"`
 	Round     int     `json:"round"`
 	Sequences int     `json:"sequences"`
+	RowsEach  int     `json:"rows_each"`
+	Passes    int     `json:"passes"`
+	Tokens    float64 `json:"tokens"`
 	PerSecond float64 `json:"tokens_per_second"`
 	OfLimit   float64 `json:"of_limit"`
 	DiskBytes float64 `json:"disk_bytes_per_second"`
@@ -27,6 +30,17 @@ type turn struct {
 	Exact  *bool    `json:"exact"`
 	Agreed *float64 `json:"agreed"`
 }
+
+// A work is what gives the same logits.
+type work struct {
+	sequences, rows, passes int
+	tokens                  float64
+}
+
+func (t *turn) work() work { return work{t.Sequences, t.RowsEach, t.Passes, t.Tokens} }
+
+// each is how many tokens a pass writes.
+func (t *turn) each() float64 { return t.Tokens / float64(t.Passes) }
 
 // A summary is what all rounds come to. What another program was measured with is in it, too.
 type summary struct {
@@ -42,6 +56,9 @@ type summary struct {
 	Ratios map[string]float64 `json:"ratios"`
 	Least  map[string]float64 `json:"least_ratios"`
 	Most   map[string]float64 `json:"most_ratios"`
+	// OfPasses are how many times the passes a second of the first work each has that has more rows in a pass: what is left
+	// of as many times its tokens as a pass writes. They are medians of rounds, as ratios are.
+	OfPasses map[string]float64 `json:"of_passes,omitempty"`
 	// Bytes are medians of what was read for a token. OfLeast is how many times the experts were read that had to be,
 	// Exact whether nothing else was read in any round, Agreed the least of what other programs say.
 	Bytes   map[string]float64 `json:"bytes_per_token"`
@@ -80,21 +97,22 @@ func summed(rows []turn) (*summary, error) {
 		Name: "in turns", PerSecond: make(map[string]float64), OfLimit: make(map[string]float64),
 		DiskBytes: make(map[string]float64),
 		Ratios:    make(map[string]float64), Least: make(map[string]float64), Most: make(map[string]float64),
-		Bytes: make(map[string]float64), OfLeast: make(map[string]float64),
+		Bytes: make(map[string]float64), OfLeast: make(map[string]float64), OfPasses: make(map[string]float64),
 	}
 	first := make(map[int]turn)
-	hashes := make(map[int]string)
+	hashes := make(map[work]string)
 	rates, parts, disks, ratios, read := make(map[string][]float64), make(map[string][]float64),
 		make(map[string][]float64), make(map[string][]float64), make(map[string][]float64)
+	passes := make(map[string][]float64)
 	for _, t := range rows {
 		if t.PerSecond <= 0 {
 			return nil, fmt.Errorf("turns: round %d: %s: no tokens", t.Round, t.Name)
 		}
-		if before, known := hashes[t.Sequences]; t.Hash != "" && known && before != t.Hash {
+		if before, known := hashes[t.work()]; t.Hash != "" && known && before != t.Hash {
 			return nil, fmt.Errorf("turns: round %d: %s: logits differ from those of the same work before", t.Round,
 				t.Name)
 		} else if t.Hash != "" {
-			hashes[t.Sequences] = t.Hash
+			hashes[t.work()] = t.Hash
 		}
 		if t.Name == rows[0].Name {
 			first[t.Round] = t
@@ -109,10 +127,14 @@ func summed(rows []turn) (*summary, error) {
 	for _, t := range rows {
 		if one, ok := first[t.Round]; ok && t.Name != one.Name {
 			ratios[t.Name] = append(ratios[t.Name], t.PerSecond/one.PerSecond)
+			if t.RowsEach > 1 && t.Tokens > 0 && one.Tokens > 0 {
+				of := t.PerSecond / one.PerSecond * one.each() / t.each()
+				passes[t.Name] = append(passes[t.Name], of)
+			}
 		}
 	}
 	for from, to := range map[*map[string][]float64]map[string]float64{&rates: s.PerSecond, &parts: s.OfLimit,
-		&disks: s.DiskBytes, &read: s.Bytes} {
+		&disks: s.DiskBytes, &read: s.Bytes, &passes: s.OfPasses} {
 		for name, list := range *from {
 			to[name] = median(list)
 		}

@@ -47,6 +47,32 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestTurnsOfGuesses: passes that write several tokens are told from as many times the plain ones of the same round, and have
+// logits of their own.
+func TestTurnsOfGuesses(t *testing.T) {
+	const rows = `{"name":"raw","round":1,"sequences":1,"rows_each":1,"passes":8,"tokens":8,"tokens_per_second":1,"logits_hash":"a"}
+{"name":"2.5","round":1,"sequences":1,"rows_each":8,"passes":8,"tokens":20,"tokens_per_second":2,"logits_hash":"b"}
+{"name":"5","round":1,"sequences":1,"rows_each":8,"passes":8,"tokens":40,"tokens_per_second":5,"logits_hash":"c"}
+{"name":"raw","round":2,"sequences":1,"rows_each":1,"passes":8,"tokens":8,"tokens_per_second":2,"logits_hash":"a"}
+{"name":"2.5","round":2,"sequences":1,"rows_each":8,"passes":8,"tokens":20,"tokens_per_second":4.5,"logits_hash":"b"}
+`
+	var out strings.Builder
+	if err := sumTurns(strings.NewReader(rows), &out); err != nil {
+		t.Fatal(err)
+	}
+	var s summary
+	if err := json.Unmarshal([]byte(out.String()), &s); err != nil {
+		t.Fatal(err)
+	}
+	is := func(x, want float64) bool { return x > want-1e-9 && x < want+1e-9 }
+	if len(s.OfPasses) != 2 || !is(s.OfPasses["2.5"], 0.85) || !is(s.OfPasses["5"], 1) {
+		t.Errorf("%v", s.OfPasses)
+	}
+	if err := sumTurns(strings.NewReader(strings.Replace(rows, `4.5,"logits_hash":"b"`, `4.5,"logits_hash":"c"`, 1)), &out); err == nil {
+		t.Error("other logits of the same work are summed")
+	}
+}
+
 // TestTurnsOfExperts: the worst round says how many experts were read, whether those are all, and how often another program
 // computed the same.
 func TestTurnsOfExperts(t *testing.T) {

@@ -1,6 +1,7 @@
 """Records eagle.json.gz: what heads of EAGLE and EAGLE-3 give on the model tiny_llama, as the published code computes it
-(SafeAILab/EAGLE's eagle/model/cnets1.py and cnets.py, and vLLM's llama_eagle3.py for norm_before_residual). The weights
-follow from their names: eagle_test.go makes the same ones.
+(SafeAILab/EAGLE's eagle/model/cnets1.py and cnets.py, and vLLM's llama_eagle3.py for norm_before_residual), and the trees
+that EAGLE-2's topK_genrate drafts with them. The weights follow from their names: eagle_test.go makes the same ones. Those of
+the last head are trained here to guess what tiny_llama writes, and are recorded.
 
     python record_eagle.py
 """
@@ -101,8 +102,57 @@ def head(config, w, prefix, third, words, fused):
     return x + feed(w, prefix, norm(x, w[prefix + "post_attention_layernorm.weight"]))
 
 
-def record(name, config, layers, prefix, third, embeds, bias, tokens, target):
-    w = weights(shapes(config, prefix, third, embeds, bias))
+def grown(after, known, top, levels, nodes):
+    """The tree of topK_genrate: of each of the best nodes of a level the likeliest tokens follow, the best of those by joint
+    probability are the next level's, and the best of all are kept. Returns the tokens of each path that ends at a kept node."""
+    scored, level = [], [((), 0.0)]
+    for _ in range(levels):
+        found = []
+        for path, score in level:
+            p = after(path).log_softmax(-1).topk(top)
+            found += [(path + (known[int(i)],), score + float(x)) for i, x in zip(p.indices, p.values)]
+        scored += found
+        level = sorted(found, key=lambda x: -x[1])[:top]
+    return [path for path, _ in sorted(scored, key=lambda x: -x[1])[:nodes]]
+
+
+def leaves(tree):
+    return [p for p in tree if not any(q[:-1] == p for q in tree)]
+
+
+def trained(config, target):
+    """The weights of a head of EAGLE that was trained on texts of the target, in two bytes each."""
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    w = {k: x.clone().requires_grad_() for k, x in weights(shapes(config, "layers.0.", False, False, False)).items()}
+    table, last = target.model.embed_tokens.weight.detach(), target.lm_head.weight.detach()
+    with torch.no_grad():
+        texts = target.generate(torch.randint(0, 32, (192, 4)), do_sample=True, top_k=0, min_new_tokens=26, max_new_tokens=26)
+        states = target(texts, output_hidden_states=True).hidden_states[-1]
+        wanted = (states @ last.T).softmax(-1)
+    run = torch.func.vmap(lambda words, fused: head(config, w, "layers.0.", False, words, fused))
+    adam = torch.optim.Adam(w.values(), lr=8e-3)
+    steps = 600
+    for step in range(steps):
+        for group in adam.param_groups:
+            group["lr"] = 8e-3 * (1 - step / steps)
+        pick = torch.randint(0, len(texts), (32,))
+        words, seen, loss = table[texts[pick, 1:]], states[pick, :-1], 0
+        for _ in range(3):  # then it sees what it gave itself, as it does where it guesses
+            own = run(words, seen)
+            miss = -(wanted[pick, 1:] * (own @ last.T).log_softmax(-1)).sum(-1).mean()
+            loss = loss + miss + F.smooth_l1_loss(own, states[pick, 1:])
+            seen = torch.cat([states[pick, :1], own[:, :-1]], 1)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        if step % 100 == 99:
+            print(step + 1, float(loss.detach()), flush=True)
+    return {k: x.detach().to(torch.bfloat16).float() for k, x in w.items()}
+
+
+def record(name, config, layers, prefix, third, embeds, bias, tokens, target, own=None):
+    w = own or weights(shapes(config, prefix, third, embeds, bias))
     flat = config | config.get("transformer_layer_config", {})
     out = target(torch.tensor([tokens]), output_hidden_states=True)
     states = [x[0] for x in out.hidden_states]
@@ -124,6 +174,7 @@ def record(name, config, layers, prefix, third, embeds, bias, tokens, target):
             return norm(x, w["norm.weight"]) @ w["lm_head.weight"].T
         return x @ target.lm_head.weight.T
 
+    begin = fused[:-1]
     text, fused = list(tokens), fused[:-1]  # the row of the last token has nothing behind it
     rows = head(flat, w, prefix, third, table[torch.tensor(text[1:])], fused)
     first, chain = rows, []
@@ -134,15 +185,29 @@ def record(name, config, layers, prefix, third, embeds, bias, tokens, target):
         fused = torch.cat([fused, rows[-1:]])
         # rows of before are what they were: attention looks back only
         rows = head(flat, w, prefix, third, table[torch.tensor(text[1:])], fused)
+
+    def after(path):
+        seen, out = begin, begin[-1:]
+        for k in range(len(path) + 1):
+            out = head(flat, w, prefix, third, table[torch.tensor((list(tokens) + list(path))[1:len(tokens) + k])], seen)
+            seen = torch.cat([seen, out[-1:]])
+        return logits(out[-1])
+
+    for nodes in range(7, 0, -1):  # as many as have no more than four ends
+        tree = grown(after, known, 4, 4, nodes)
+        if len(leaves(tree)) <= 4:
+            break
     config = config | {"architectures": ["LlamaForCausalLMEagle3" if third else "LlamaForCausalLM"]}
-    return {"name": name, "config": config, "prefix": prefix, "shapes": shapes(flat, prefix, third, embeds, bias),
+    more = {"weights": {k: [round(float(x), 6) for x in v.flatten()] for k, v in own.items()}} if own else {}
+    return more | {"nodes": len(tree), "tree": leaves(tree), "name": name, "config": config, "prefix": prefix, "shapes": shapes(flat, prefix, third, embeds, bias),
             "tokens": tokens, "layers": layers, "known": known, "guesses": text[len(tokens):], "logits": chain,
             "hidden": [[round(x, 6) for x in r] for r in first.tolist()], "seen": [round(x, 6) for x in seen[-2].tolist()]}
 
 
-@torch.no_grad()
 def main():
     target = AutoModelForCausalLM.from_pretrained(os.path.join(HERE, "tiny_llama")).float().eval()
+    own = trained(BASE, target)
+    torch.set_grad_enabled(False)
     third = BASE | {"draft_vocab_size": 20}
     spec = {"speculators_model_type": "eagle3", "draft_vocab_size": 20, "norm_before_residual": True, "target_hidden_size": 16,
             "eagle_aux_hidden_state_layer_ids": [1, 1, 0],
@@ -154,6 +219,7 @@ def main():
         record("eagle3", third | {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [-1, 0, 0]}}, [0, 1, 1], "midlayer.", True, False, False,
                tokens, target),
         record("speculators", spec | {k: v for k, v in flat.items() if k not in spec}, [1, 1, 0], "layers.0.", True, True, False, tokens, target),
+        record("trained", BASE, [-1], "layers.0.", False, False, False, tokens, target, own),
     ]
     all[2]["config"] = spec | {"architectures": ["Eagle3Speculator"]}
     with gzip.GzipFile(os.path.join(HERE, "eagle.json.gz"), "wb", mtime=0) as f:
