@@ -43,8 +43,11 @@ type Memory interface {
 
 // A CacheAllocator is a device that counts memory which outlives passes by itself.
 type CacheAllocator interface {
-	// AllocCache is Alloc for such memory.
-	AllocCache(bytes int64) (Memory, error)
+	// AllocCache is Alloc for such memory, zero at first, that a [RoomAllocator] can make as large as most. A host gives it bit by
+	// bit, as it is written to.
+	AllocCache(bytes, most int64) (Memory, error)
+	// SettleCache has such memory lie so that it is read fast, where it is full by now. It is called now and then, between passes.
+	SettleCache(m Memory)
 }
 
 // A RoomAllocator is a device that has memory which can become smaller and larger where it is: what outlives plans that

@@ -95,7 +95,7 @@ func (g *Pager) allocSlots(p *plan.Plan) error {
 			return err
 		}
 	}
-	m, err := g.allocCache(want)
+	m, _, err := g.allocCache(want, want)
 	if err == nil {
 		g.away.slots = m
 	}

@@ -1,6 +1,7 @@
 package pager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -87,11 +88,11 @@ func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, value *graph.Va
 	if x != nil && x.owner == g && x.host == nil {
 		return g.growCache(x, want.Bytes)
 	}
-	memory, err := g.allocPart(want.Bytes, max(size, want.Bytes))
+	memory, zero, err := g.allocCache(want.Bytes, max(size, want.Bytes))
 	if err != nil {
 		return err
 	}
-	if err := g.fillCache(ctx, memory, x); err != nil {
+	if err := g.fillCache(ctx, memory, x, zero); err != nil {
 		return errors.Join(err, memory.Free())
 	}
 	if x == nil {
@@ -104,12 +105,31 @@ func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, value *graph.Va
 	return err
 }
 
-// allocCache takes memory of the device for a cache.
-func (g *Pager) allocCache(bytes int64) (device.Memory, error) {
+// allocCache takes memory of the device for the beginning of a cache that is to have so many bytes at most, and reports whether it
+// is zero.
+func (g *Pager) allocCache(bytes, most int64) (m device.Memory, zero bool, err error) {
 	if c, ok := g.dev.(device.CacheAllocator); ok {
-		return c.AllocCache(bytes)
+		m, err = c.AllocCache(bytes, most)
+		return m, true, err
 	}
-	return g.dev.Alloc(bytes)
+	m, err = g.dev.Alloc(bytes)
+	return m, false, err
+}
+
+// settlePasses is after how many passes it is looked which caches are full.
+const settlePasses = 32
+
+// settleCaches has what is full of the caches lie so that it is read fast.
+func (g *Pager) settleCaches() {
+	c, ok := g.dev.(device.CacheAllocator)
+	if !ok {
+		return
+	}
+	for _, x := range g.opts.Caches.of {
+		if x.owner == g && x.file == nil && x.host == nil && x.memory != nil {
+			c.SettleCache(x.memory)
+		}
+	}
 }
 
 // growCache gives a cache more memory, where a plan wants it to have that: what it holds stays where it is.
@@ -150,26 +170,25 @@ func (g *Pager) ShrinkCaches(blocks, now int) error {
 	return nil
 }
 
-// allocPart takes memory of the device for the beginning of a cache that is to have so many bytes at most.
-func (g *Pager) allocPart(bytes, most int64) (device.Memory, error) {
-	if rooms, ok := g.dev.(device.RoomAllocator); ok && bytes < most {
-		return rooms.AllocRoom(bytes, most)
+// fillCache gives new memory the contents of a cache, or zeros. Memory that is zero is written to only where the contents are not:
+// a host gives what nothing was written to no memory.
+func (g *Pager) fillCache(ctx context.Context, memory device.Memory, from *cache, zero bool) error {
+	if zero && from == nil {
+		return nil
 	}
-	return g.allocCache(bytes)
-}
-
-// fillCache gives new memory the contents of a cache, or zeros.
-func (g *Pager) fillCache(ctx context.Context, memory device.Memory, from *cache) error {
 	const each = 1 << 20
-	bytes := memory.Bytes()
-	room := make([]byte, min(each, bytes))
-	for at := int64(0); at < bytes; at += each {
-		n := min(each, bytes-at)
+	size := memory.Bytes()
+	room := make([]byte, min(each, size))
+	for at := int64(0); at < size; at += each {
+		n := min(each, size-at)
 		part := room[:n]
 		if from != nil {
 			clear(part)
 			if err := from.read(ctx, part[:max(min(n, from.size-at), 0)], at); err != nil {
 				return err
+			}
+			if zero && len(bytes.Trim(part, "\x00")) == 0 {
+				continue
 			}
 		}
 		if err := g.stream.CopyIn(device.Region{Memory: memory, Offset: at, Bytes: n}, part); err != nil {

@@ -101,7 +101,9 @@ func (g *Pager) Finish(ctx context.Context, io IO) error {
 // its device.
 func (g *Pager) Commit() {
 	g.commitUpdates()
-	g.stats.Passes++
+	if g.stats.Passes++; g.stats.Passes%settlePasses == 0 {
+		g.settleCaches()
+	}
 }
 
 // Abandon brings the pager back to where a pass begins, and returns err. What still runs on the device is waited for.

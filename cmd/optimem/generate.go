@@ -320,6 +320,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	}
 	e.kv, watch.weights = planned.CacheBytes(p), p.Fixed.WeightBytes
 	w.noteStart(engine, e, p)
+	go command.DropGarbage() // while weights are read
 	return e, nil
 }
 

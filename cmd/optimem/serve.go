@@ -227,6 +227,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, registry.Close()) }()
+	command.DropGarbage()
 	for i, handler := range []http.Handler{registry.Handler(), registry.Admin()} {
 		s.sites[i].Server.Handler = s.guards[i].Protect(handler)
 	}

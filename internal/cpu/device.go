@@ -100,26 +100,28 @@ type memory struct {
 
 // Alloc takes memory outside the heap.
 func (d *Device) Alloc(bytes int64) (device.Memory, error) {
-	return d.alloc(bytes, hostmem.Activations)
+	return d.alloc(bytes, bytes, hostmem.Activations)
 }
 
 // AllocCache implements device.CacheAllocator.
-func (d *Device) AllocCache(bytes int64) (device.Memory, error) {
-	return d.alloc(bytes, hostmem.Caches)
+func (d *Device) AllocCache(bytes, most int64) (device.Memory, error) {
+	return d.alloc(bytes, most, hostmem.Caches)
 }
 
-func (d *Device) alloc(bytes int64, purpose hostmem.Purpose) (device.Memory, error) {
-	buf, err := hostmem.Alloc(bytes, purpose)
-	if err != nil {
-		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
+// SettleCache implements device.CacheAllocator.
+func (d *Device) SettleCache(m device.Memory) {
+	if own := m.(*memory); !own.freed.Load() {
+		own.buf.Settle()
 	}
-	d.used.Add(bytes)
-	return &memory{buf: buf, bytes: buf.Bytes(), d: d}, nil
 }
 
 // AllocRoom implements device.RoomAllocator.
 func (d *Device) AllocRoom(bytes, most int64) (device.Memory, error) {
-	buf, err := hostmem.AllocRoom(bytes, most, hostmem.Activations)
+	return d.alloc(bytes, most, hostmem.Activations)
+}
+
+func (d *Device) alloc(bytes, most int64, purpose hostmem.Purpose) (device.Memory, error) {
+	buf, err := hostmem.AllocRoom(bytes, most, purpose)
 	if err != nil {
 		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
 	}

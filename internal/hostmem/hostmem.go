@@ -65,7 +65,9 @@ type Buf struct {
 	room    []byte
 	most    int64
 	purpose Purpose
-	freed   atomic.Bool
+	// huge says of parts of caches, from the first on, whether they lie in huge pages.
+	huge  []bool
+	freed atomic.Bool
 }
 
 // Alloc returns a buffer of the given size. The caller frees it.
@@ -93,10 +95,11 @@ func Alloc(bytes int64, purpose Purpose) (*Buf, error) {
 		}
 		skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b.mapped)))) & (align - 1)
 		b.data = b.mapped[skip : skip+int(bytes) : skip+int(bytes)]
-		if align == hugeBytes {
-			adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
+		if bytes >= hugeBytes || purpose == Caches {
+			b.advise(b.data)
 		}
 	}
+	b.note(b.data)
 	return b, nil
 }
 
@@ -118,8 +121,18 @@ func AllocRoom(bytes, most int64, purpose Purpose) (*Buf, error) {
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))) & (hugeBytes - 1)
 	b.room, b.most = mapped[skip:skip+room:skip+room], most
 	b.data = b.room[:bytes:bytes]
-	adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
+	b.advise(b.room)
+	b.note(b.data)
 	return b, nil
+}
+
+// advise asks for huge pages, but for small ones of all that caches may become.
+func (b *Buf) advise(all []byte) {
+	if b.purpose == Caches {
+		adviseSmall(all)
+		return
+	}
+	adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
 }
 
 // Resize makes the buffer smaller or larger where it is, and reports whether it did: nothing has changed where it did
@@ -132,7 +145,7 @@ func (b *Buf) Resize(bytes int64) bool {
 			return false
 		}
 		b.data = b.room[:bytes:bytes]
-		adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
+		b.advise(b.room)
 	} else if bytes < now {
 		end := (bytes + pageBytes - 1) &^ (pageBytes - 1)
 		if !discard(b.room[end:max(now, end)], b.room[bytes&^(hugeBytes-1):]) {
@@ -141,6 +154,7 @@ func (b *Buf) Resize(bytes int64) bool {
 		b.data = b.room[:bytes:bytes]
 		giveBack(now-bytes, b.purpose)
 	}
+	b.note(b.data)
 	return true
 }
 
@@ -152,6 +166,7 @@ func (b *Buf) Free() {
 	if b.freed.Swap(true) {
 		panic("BUG: hostmem: freed twice")
 	}
+	b.note(nil)
 	mapped, bytes := b.mapped, int64(len(b.data))
 	b.data, b.mapped, b.room = nil, nil, nil
 	if mapped != nil {

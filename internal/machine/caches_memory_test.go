@@ -104,6 +104,21 @@ func TestCachesOfTheCPUAreCounted(t *testing.T) {
 	}
 }
 
+// TestCachesOfTheCPUTakeWhatIsUsed: what no text lies in yet takes none of the host's memory.
+func TestCachesOfTheCPUTakeWhatIsUsed(t *testing.T) {
+	d := smallDecoder()
+	d.spare = 2000
+	before := hostmem.Unwritten()
+	s := d.open(t, "cpu", 1, plan.Resident, 0)
+	for _, rows := range []int{20, 1} {
+		s.mustRun(tokensOf(0, 0, rows))
+		all := d.cacheBytes(64)
+		if got := hostmem.Unwritten() - before; got < all*9/10 || all < 8<<20 {
+			t.Errorf("%d rows took %d of %d bytes", rows, all-got, all)
+		}
+	}
+}
+
 // TestCachesOutliveWhatIsGivenBack: a session that gave its memory back goes on with what its caches hold, and one that dropped
 // them begins anew.
 func TestCachesOutliveWhatIsGivenBack(t *testing.T) {

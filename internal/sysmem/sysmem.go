@@ -38,9 +38,18 @@ const reserveBytes = 128 << 20
 // Read asks the operating system. What it does not tell stays zero, limits [Unlimited].
 func Read() Info {
 	i := readRoot("/")
+	i.promised(hostmem.Unwritten())
 	limitBytes, leftBytes := hostmem.Left()
 	i.LimitBytes, i.LeftBytes = min(i.LimitBytes, limitBytes), min(i.LeftBytes, leftBytes)
 	return i
+}
+
+// promised takes from what is left what the process has been promised, and the system believes to be free.
+func (i *Info) promised(bytes int64) {
+	i.AvailableBytes = max(i.AvailableBytes-bytes, min(i.AvailableBytes, 1))
+	if i.LeftBytes != Unlimited {
+		i.LeftBytes = max(i.LeftBytes-bytes, 0)
+	}
 }
 
 // FreeBytes is what the process can still take: the smaller of what is available and what its cgroups leave. It is

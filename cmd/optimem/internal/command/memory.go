@@ -111,14 +111,15 @@ func (b *BudgetFlag) Given() bool { return *b != BudgetFlag{} }
 
 // BoundHeap keeps a process that opens files within what the loader's limits promise: the collector works harder once
 // the process takes as much as they allow. Before that it may let garbage lie, since the process soon ends. A
-// GOMEMLIMIT or GOGC that the user has set stays.
-func BoundHeap(limits loader.Limits, paths ...string) {
+// GOMEMLIMIT or GOGC that the user has set stays. Who goes on after opening has the heap be as before.
+func BoundHeap(limits loader.Limits, paths ...string) (asBefore func()) {
 	if os.Getenv("GOMEMLIMIT") != "" {
-		return
+		return func() {}
 	}
+	limitBefore, percentBefore := debug.SetMemoryLimit(-1), -1
 	if os.Getenv("GOGC") == "" {
 		const lazily = 400
-		debug.SetGCPercent(lazily)
+		percentBefore = debug.SetGCPercent(lazily)
 	}
 	const overheadBytes = 16 << 20 // stacks, the runtime's own memory, what is printed
 	memoryBytes := int64(loader.DefaultMemoryBytes)
@@ -132,4 +133,14 @@ func BoundHeap(limits loader.Limits, paths ...string) {
 	if memoryBytes <= math.MaxInt64-overheadBytes {
 		debug.SetMemoryLimit(memoryBytes + overheadBytes)
 	}
+	return func() {
+		debug.SetMemoryLimit(limitBefore)
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(percentBefore)
+		}
+	}
 }
+
+// DropGarbage gives back to the system what opening and planning models left in the heap: several times of what stays of it, which
+// would lie there beside the weights until as much again is garbage.
+func DropGarbage() { debug.FreeOSMemory() }

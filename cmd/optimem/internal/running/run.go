@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -254,9 +253,7 @@ func (r *Run) run(ctx context.Context) (err error) {
 
 // open opens the model. While it does, the process is held to what opening may take; outputs may take what they need.
 func (r *Run) open(ctx context.Context, limits loader.Limits) (*loader.Checkpoint, *models.Model, error) {
-	before := debug.SetMemoryLimit(-1)
-	command.BoundHeap(limits, r.Model)
-	defer debug.SetMemoryLimit(before)
+	defer command.BoundHeap(limits, r.Model)()
 	ckpt, err := loader.OpenWith(ctx, r.Model, loader.Options{Limits: limits, Verify: r.Verify})
 	if err != nil {
 		return nil, nil, err
