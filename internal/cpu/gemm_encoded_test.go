@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,7 +121,7 @@ func TestEncodedInfinite(t *testing.T) {
 }
 
 // TestEncodedRows: rows of a product of blocks have the bits that they have beside others, on any number of threads,
-// with sums that are added to, and where blocks end with the memory.
+// with sums that are added to, and where blocks end with the memory; so do those of factors that are rounded.
 func TestEncodedRows(t *testing.T) {
 	const n, most = 83, 8
 	for _, threads := range []int{1, 2, 3, 4} {
@@ -134,27 +135,45 @@ func TestEncodedRows(t *testing.T) {
 				if e.Elements > 32 {
 					k = 3 * int(e.Elements)
 				}
-				rowBytes, _ := e.BlockBytes(k)
-				x, residual := strided(rng, tensor.Float32, most, k), strided(rng, tensor.Float32, most, n)
-				codes := tensor.Of(randomBlocks(rng, e, n, k), n, rowBytes)
-				w := guardedView(t, ops.View{Data: codes.Data, DType: codes.DType, Layout: codes.Layout})
-				bias := strided(rng, tensor.Float32, n)
-				attrs := graph.Attrs{graph.EncodingAttr: e.Name}
-				for _, add := range []bool{false, true} {
-					compute := func(rows int) []byte {
-						in := []ops.View{firstRows(x, rows), w, bias}
-						if add {
-							in = append(in, firstRows(residual, rows))
-						}
-						return runKind(t, pool, "linear", attrs, emptyView(tensor.Float32, rows, n), in...).Data
-					}
-					want := compute(most)
-					for rows := 1; rows < most; rows++ {
-						if got := compute(rows); !bytes.Equal(got, want[:4*n*rows]) {
-							t.Errorf("%s, %d threads, %s: %d rows of %d have other bits", name, threads, e.Name, rows, most)
-						}
+				for _, precision := range []string{"", "bf16"} {
+					if precision == "" || pool.Set != nil && pool.Set.HasUnit() {
+						t.Run(fmt.Sprintf("%s %d %s %s", name, threads, e.Name, precision), func(t *testing.T) {
+							checkEncodedRows(t, pool, rng, e, precision, most, n, k)
+						})
 					}
 				}
+			}
+		}
+	}
+}
+
+// checkEncodedRows compares few rows with most of them, and in a precision also with more than a block of them.
+func checkEncodedRows(
+	t *testing.T, pool *ops.Pool, rng *rand.Rand, e *encoded.Encoding, precision string, most, n, k int,
+) {
+	t.Helper()
+	few := []int{1, 2, 3, 4, 5, 6, 7}
+	if precision != "" {
+		few, most = []int{1, 2, 4, 15, 16, 17, 32}, 35
+	}
+	rowBytes, _ := e.BlockBytes(k)
+	x, residual := strided(rng, tensor.Float32, most, k), strided(rng, tensor.Float32, most, n)
+	codes := tensor.Of(randomBlocks(rng, e, n, k), n, rowBytes)
+	w := guardedView(t, ops.View{Data: codes.Data, DType: codes.DType, Layout: codes.Layout})
+	bias := strided(rng, tensor.Float32, n)
+	attrs := graph.Attrs{graph.EncodingAttr: e.Name, "precision": precision, graph.RowsAlone: true}
+	for _, add := range []bool{false, true} {
+		compute := func(rows int) []byte {
+			in := []ops.View{firstRows(x, rows), w, bias}
+			if add {
+				in = append(in, firstRows(residual, rows))
+			}
+			return runKind(t, pool, "linear", attrs, emptyView(tensor.Float32, rows, n), in...).Data
+		}
+		want := compute(most)
+		for _, rows := range few {
+			if got := compute(rows); !bytes.Equal(got, want[:4*n*rows]) {
+				t.Errorf("%d rows of %d have other bits", rows, most)
 			}
 		}
 	}
@@ -199,8 +218,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// BenchmarkEncodedLinear is rows by 4096 columns of depth 2048; bytes are those of blocks. Beside means it gives the
-// shortest run.
+// BenchmarkEncodedLinear is rows by 4096 columns of depth 2048, as graphs with caches have them; bytes are those of blocks. Beside
+// means it gives the shortest run.
 func BenchmarkEncodedLinear(b *testing.B) {
 	pool := ops.NewPool(1)
 	defer pool.Close()
@@ -209,24 +228,29 @@ func BenchmarkEncodedLinear(b *testing.B) {
 	for _, name := range []string{
 		"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "INT4/128 float16",
 	} {
-		for _, m := range []int{1, 4, 64} {
-			b.Run(fmt.Sprintf("%s/%d", name, m), func(b *testing.B) {
-				e := encodingOf(b, name)
-				rowBytes, _ := e.BlockBytes(k)
-				x := tensor.Of(make([]float32, m*k), m, k)
-				w := tensor.Of(randomBlocks(rng, e, n, k), n, rowBytes)
-				attrs := graph.Attrs{graph.EncodingAttr: name}
-				b.SetBytes(int64(n * rowBytes))
-				least := time.Hour
-				for b.Loop() {
-					start := time.Now()
-					if _, err := Compute(b.Context(), pool, graph.Standard(), "linear", attrs, x, w); err != nil {
-						b.Fatal(err)
+		for _, precision := range []string{"", "bf16"} {
+			for _, m := range []int{1, 4, 64} {
+				b.Run(fmt.Sprintf("%s/%d", strings.TrimSpace(name+" "+precision), m), func(b *testing.B) {
+					e := encodingOf(b, name)
+					rowBytes, _ := e.BlockBytes(k)
+					x := tensor.Of(make([]float32, m*k), m, k)
+					w := tensor.Of(randomBlocks(rng, e, n, k), n, rowBytes)
+					attrs := graph.Attrs{graph.EncodingAttr: name, "precision": precision, graph.RowsAlone: true}
+					if precisionSupports([]graph.Spec{{DType: tensor.Float32}}, attrs) != nil {
+						b.Skip("no such products here")
 					}
-					least = min(least, time.Since(start))
-				}
-				b.ReportMetric(1e3*float64(least)/(n*k), "ps/weight")
-			})
+					b.SetBytes(int64(n * rowBytes))
+					least := time.Hour
+					for b.Loop() {
+						start := time.Now()
+						if _, err := Compute(b.Context(), pool, graph.Standard(), "linear", attrs, x, w); err != nil {
+							b.Fatal(err)
+						}
+						least = min(least, time.Since(start))
+					}
+					b.ReportMetric(1e3*float64(least)/(n*k), "ps/weight")
+				})
+			}
 		}
 	}
 }

@@ -96,6 +96,47 @@ func (p *gemmPart[T]) fewCodes() {
 	}
 }
 
+// turnPairs writes the numbers [k0, k1) of lines of depth k that are blocks of codes as pairs of bfloat16, as roundPairs
+// does, but without writing them as float32 first, and reports whether the processor has kernels for that. What the lines that follow have at the
+// same depth is fetched meanwhile.
+func (m *matrix[T]) turnPairs(dst []byte, l, lines, k0, k1, k int) bool {
+	if m.encoding == nil || lines < m.set.Columns || len(m.rows.Shape) > 0 || m.line < 0 || !m.set.HasPairs() {
+		return false
+	}
+	turn := turns[m.encoding.Name]
+	if turn == nil {
+		return false
+	}
+	room, used := tasks.Take[fewCodesRoom](), m.set.CodesTurns()
+	next, each := m.lineAt(l+lines), m.line*lines/k
+	if next+each*k > len(m.data) {
+		next = m.lineAt(l) // there are none
+	}
+	for from := k0; from < k1; from += blockK {
+		to := min(from+blockK, k1)
+		first := uintptr(unsafe.Pointer(&m.data[next+each*from]))
+		ahead, blocks := first, (to-from)/int(m.encoding.Elements)
+		for i := range used {
+			x := &room.turning[i]
+			x.set, x.stride, x.nth, x.turningRoom, x.words = m.set, m.line, i, &room.turningRoom, room.words[:]
+			x.src = m.data[m.lineAt(l+i*simd.TurnedLines)+blocksAt(m.encoding, from):]
+			x.kept = x.kept && x.blocks == blocks
+			x.blocks, x.ahead = blocks, ahead
+			turn(x)
+			ahead = x.turn.Ahead
+		}
+		for i := range used {
+			t := &room.turning[i].turn
+			words := 4 * t.Steps * t.Pieces
+			jump := max(0, each*(to-from)-int(ahead-first)) / words / (used - i)
+			t.Ahead, ahead = ahead, ahead+uintptr(jump*words)
+			m.set.Pairs(t, i, room.words[:], dst[(from-k0)*2*lines:], jump)
+		}
+	}
+	room.give()
+	return true
+}
+
 // give gives what columns were prepared in back.
 func (r *fewCodesRoom) give() {
 	for i := range r.turning {

@@ -332,6 +332,9 @@ func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) [
 		m.packPairs(words, simd.UnitColumns, j, j1-j, k0, end)
 		return dst
 	}
+	if m.turnPairs(dst, j, j1-j, k0, end, g.k) {
+		return dst
+	}
 	m.roundPairs(words, room, simd.UnitColumns, j, j1-j, k0, end)
 	clear(words[(end-k0+1)/2*simd.UnitColumns:])
 	return dst

@@ -82,3 +82,26 @@ func (u *UnitBlock) dots(i, panel int) {
 		first, ldf = c, 4*u.Ldc
 	}
 }
+
+//go:noescape
+func dotHalfBytes(
+	steps, words int, src *byte, scales, minima *float32, other int, table, dst *byte, ahead uintptr, jump, ending int,
+)
+
+//go:noescape
+func dotBytes(
+	steps, words int, src *byte, scales, minima *float32, other int, table, dst *byte, ahead uintptr, jump, ending int,
+)
+
+// dotPlaces say where numbers of words go that have four codes of each of sixteen columns: the column of each place of
+// the first eight and of the last eight, by how many bits words are shifted for half bytes, and the bytes of each lane
+// that are the upper ends of words, of the first two of the depth and of the next.
+var dotPlaces = func() (places [5][16]uint32) {
+	const zeros = 0x808080
+	for i := range uint32(16) {
+		odd, word := i%2, i%4
+		places[0][i], places[1][i], places[2][i] = i/2, 8+i/2, 8*odd
+		places[3][i], places[4][i] = (4*word+odd)<<24|zeros, (4*word+odd+2)<<24|zeros
+	}
+	return places
+}()

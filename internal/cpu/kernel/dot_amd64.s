@@ -115,6 +115,103 @@ pair:                              \
 	stores                         \
 	JMP next
 
+// VCVTNE2PS2BF16: register d = the floats of low as bfloat16, and those of high behind them. The assembler does not know it.
+#define NARROWED(d, high, low) \
+	BYTE $0x62                                                                         \
+	BYTE $(0xf2^(((d>>3)&1)<<7)^(((low>>4)&1)<<6)^(((low>>3)&1)<<5)^(((d>>4)&1)<<4))   \
+	BYTE $(0x07^((15-(high&15))<<3))                                                   \
+	BYTE $(0x48^(((high>>4)&1)<<3))                                                    \
+	BYTE $0x72                                                                         \
+	BYTE $(0xc0+((d&7)<<3)+(low&7))
+
+// What a code stands for becomes a number: see Turn.
+#define SCALED_NUMBER(x, scale, minimum) \
+	VFMADD213PS minimum, scale, x
+
+#define ROUNDED_NUMBER(x, scale, minimum) \
+	VSUBPS minimum, x, x           \
+	VMULPS scale, x, x
+
+#define FLOAT16_NUMBER(x, scale, minimum) \
+	ROUNDED_NUMBER(x, scale, minimum) \
+	VCVTPS2PH $0, x, Y9            \
+	VCVTPH2PS Y9, x
+
+// Two of the depth of half bytes: those that the lower four bits of x and y say, of eight columns each.
+#define HALF_BYTES(x, y, scales, scales8, minima, minima8, number, to) \
+	VPERMPS Z31, x, Z3             \
+	VPERMPS Z31, y, Z4             \
+	number(Z3, scales, minima)     \
+	number(Z4, scales8, minima8)   \
+	NARROWED(5, 4, 3)              \
+	VMOVDQU32 Z5, to
+
+// The same of words shifted right.
+#define SHIFTED(bits, scales, scales8, minima, minima8, number, to) \
+	VPSRLD $bits, Z1, Z6           \
+	VPSRLD $bits, Z2, Z7           \
+	HALF_BYTES(Z6, Z7, scales, scales8, minima, minima8, number, to)
+
+// Scales or minima of columns, each twice, eight columns in each register.
+#define TWICE(from, x, y) \
+	VMOVUPS from, Z0               \
+	VPERMPS Z0, Z30, x             \
+	VPERMPS Z0, Z29, y
+
+// Steps of half bytes: high ones lie BX behind low ones.
+#define HALF_BYTES_STEPS(step, word, number) \
+step:                              \
+	TWICE((R10), Z16, Z17)         \
+	TWICE((R10)(R12*1), Z18, Z19)  \
+	TWICE((R11), Z20, Z21)         \
+	TWICE((R11)(R12*1), Z22, Z23)  \
+	MOVQ words+8(FP), CX           \
+word:                              \
+	PREFETCHT1 (R14)               \
+	ADDQ R15, R14                  \
+	VMOVDQU32 (SI), Z0             \
+	VPERMD Z0, Z30, Z1             \
+	VPERMD Z0, Z29, Z2             \
+	VPSRLVD Z28, Z1, Z1            \
+	VPSRLVD Z28, Z2, Z2            \
+	HALF_BYTES(Z1, Z2, Z16, Z17, Z20, Z21, number, (DI)) \
+	SHIFTED(16, Z16, Z17, Z20, Z21, number, 128(DI)) \
+	SHIFTED(4, Z18, Z19, Z22, Z23, number, (DI)(BX*1)) \
+	SHIFTED(20, Z18, Z19, Z22, Z23, number, 128(DI)(BX*1)) \
+	ADDQ $128, SI                  \
+	ADDQ $256, DI                  \
+	DECQ CX                        \
+	JNZ word                       \
+	ADDQ BX, DI                    \
+	LEAQ 64(R10)(R12*1), R10       \
+	LEAQ 64(R11)(R12*1), R11       \
+	DECQ R8                        \
+	JNZ step                       \
+	VZEROUPPER                     \
+	RET
+
+#define CODES_ARGUMENTS \
+	MOVQ steps+0(FP), R8           \
+	MOVQ src+16(FP), SI            \
+	MOVQ scales+24(FP), R10        \
+	MOVQ minima+32(FP), R11        \
+	MOVQ dst+56(FP), DI            \
+	MOVQ ahead+64(FP), R14         \
+	MOVQ jump+72(FP), R15          \
+	VMOVDQU32 ·dotPlaces+0(SB), Z30 \
+	VMOVDQU32 ·dotPlaces+64(SB), Z29
+
+// Two of the depth of bytes: each becomes the upper end of a word, which is 2²⁴ times as much.
+#define BYTES(places, to) \
+	VPSHUFB places, Z1, Z3         \
+	VPSHUFB places, Z2, Z4         \
+	VCVTDQ2PS Z3, Z3               \
+	VCVTDQ2PS Z4, Z4               \
+	SCALED_NUMBER(Z3, Z16, Z20)    \
+	SCALED_NUMBER(Z4, Z17, Z21)    \
+	NARROWED(5, 4, 3)              \
+	VMOVDQU32 Z5, to
+
 // func dotTile(rows, steps int, x *uint16, xPixel int, offsets *int, w *uint16, first *float32, ldf int,
 //     c *float32, ldc int)
 //
@@ -264,5 +361,64 @@ kept:
 	ADDQ $64, R13
 	DECQ R12
 	JNZ keep
+	VZEROUPPER
+	RET
+
+// func dotHalfBytes(steps, words int, src *byte, scales, minima *float32, other int, table, dst *byte, ahead uintptr, jump, ending int)
+//
+// Words become pairs: a column is twice in a vector, with the even one of two numbers and with the odd one.
+TEXT ·dotHalfBytes(SB), NOSPLIT, $0-88
+	CODES_ARGUMENTS
+	VMOVDQU32 ·dotPlaces+128(SB), Z28
+	MOVQ table+48(FP), AX
+	VPMOVSXBD (AX), Z31
+	VCVTDQ2PS Z31, Z31
+	MOVQ other+40(FP), R12
+	MOVQ words+8(FP), BX
+	SHLQ $8, BX
+	MOVQ ending+80(FP), AX
+	CMPQ AX, $1
+	JEQ rounded
+	CMPQ AX, $2
+	JEQ float16
+	HALF_BYTES_STEPS(scaledStep, scaledWord, SCALED_NUMBER)
+
+rounded:
+	HALF_BYTES_STEPS(roundedStep, roundedWord, ROUNDED_NUMBER)
+
+float16:
+	HALF_BYTES_STEPS(float16Step, float16Word, FLOAT16_NUMBER)
+
+// func dotBytes(steps, words int, src *byte, scales, minima *float32, other int, table, dst *byte, ahead uintptr, jump, ending int)
+TEXT ·dotBytes(SB), NOSPLIT, $0-88
+	CODES_ARGUMENTS
+	VMOVDQU32 ·dotPlaces+192(SB), Z28
+	VMOVDQU32 ·dotPlaces+256(SB), Z27
+	MOVL $0x33800000, AX
+	VPBROADCASTD AX, Z26
+
+bytesStep:
+	TWICE((R10), Z16, Z17)
+	TWICE((R11), Z20, Z21)
+	VMULPS Z26, Z16, Z16
+	VMULPS Z26, Z17, Z17
+	MOVQ words+8(FP), CX
+
+bytesWord:
+	PREFETCHT1 (R14)
+	ADDQ R15, R14
+	VMOVDQU32 (SI), Z0
+	VPERMD Z0, Z30, Z1
+	VPERMD Z0, Z29, Z2
+	BYTES(Z28, (DI))
+	BYTES(Z27, 128(DI))
+	ADDQ $128, SI
+	ADDQ $256, DI
+	DECQ CX
+	JNZ bytesWord
+	ADDQ $64, R10
+	ADDQ $64, R11
+	DECQ R8
+	JNZ bytesStep
 	VZEROUPPER
 	RET

@@ -18,6 +18,8 @@ type wordSet struct {
 	// The twice are for one row and two blocks, of lines or words: half bytes, bytes without minima, and bytes of which five
 	// bits count.
 	twiceNibblesLines, twiceBytesLines, twiceBytes, twiceFives twiceFunc
+	// pairNibbles and pairBytes write the numbers of words as pairs of bfloat16, where there are such products.
+	pairNibbles, pairBytes pairsFunc
 	// few says that columns of numbers are made faster in other ways than by Turn.
 	few bool
 }
@@ -30,6 +32,10 @@ type twiceFunc = func(
 type codesFunc = func(
 	steps, words int, src *byte, scales, scales1, minima, minima1 *float32, other int, table *byte,
 	a *float32, lda int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int,
+)
+
+type pairsFunc = func(
+	steps, words int, src *byte, scales, minima *float32, other int, table, dst *byte, ahead uintptr, jump, ending int,
 )
 
 // WordBytes is room for the words of Columns columns of 256 codes. WordsAfter is how many bytes behind words are read.
@@ -174,6 +180,38 @@ func (s *Set) Codes(
 		t.Steps, 4*t.Pieces, &words[0], scales[0], scales[1], minima[0], minima[1], other, table,
 		&a[0], 4*lda, &c[0], 4*ldc, int(mode), p, ahead, jump,
 	)
+}
+
+// HasPairs reports whether the set has Pairs.
+func (s *Set) HasPairs() bool { return s.word.pairBytes != nil && s.HasUnit() && hasDots() }
+
+// Pairs writes the numbers of a [Turn] whose codes [Set.Words] wrote, rounded to bfloat16, as Pairs of which they are the
+// columns from TurnedLines times nth on: those that [Set.PairUp] makes of what [Set.Turn] writes, but that numbers which are denormal as
+// float32 become zero, for which a unit takes them anyway. For each four bytes of a line a cache line from the Turn's Ahead
+// on, jump bytes further each time, is fetched into the second cache.
+func (s *Set) Pairs(t *Turn, nth int, words, dst []byte, jump int) {
+	each, other, rows, ending := TurnedLines, 0, 8*t.Steps*t.Pieces, 0
+	pair, table := s.word.pairBytes, (*byte)(nil)
+	if t.Table != nil {
+		pair, table, rows = s.word.pairNibbles, &t.Table[0], 2*rows
+		if t.Pairs {
+			each, other = 2*TurnedLines, 4*TurnedLines
+		}
+	}
+	switch {
+	case t.Round == BFloat16:
+		ending = 1
+	case t.Round == Float16:
+		ending = 2
+	}
+	minima := t.Minima
+	if minima == nil {
+		minima = nothing[:]
+	}
+	_, _ = t.Scales[t.Steps*each-1], minima[t.Steps*each-1]
+	words, dst = words[4*TurnedLines*nth:], dst[4*TurnedLines*nth:]
+	_, _ = words[(t.Steps*t.Pieces*4-1)*4*s.Columns+4*TurnedLines-1], dst[(rows-1)*4*s.Columns+4*TurnedLines-1]
+	pair(t.Steps, 4*t.Pieces, &words[0], &t.Scales[0], &minima[0], other, table, &dst[0], t.Ahead, jump, ending)
 }
 
 // twice returns what multiplies the codes of a Turn, as lines or as words, as CodesTwice does; nil where nothing does.

@@ -86,6 +86,7 @@ var avx512 = &Set{
 		nibbles:     []codesFunc{codes512nminx1, codes512nminx2, codes512nminx3, codes512nminx4},
 		nibblesF16:  []codesFunc{codes512nf16x1, codes512nf16x2, codes512nf16x3, codes512nf16x4},
 		nibblesBF16: []codesFunc{codes512nbf16x1, codes512nbf16x2, codes512nbf16x3, codes512nbf16x4},
+		pairNibbles: dotHalfBytes, pairBytes: dotBytes,
 	},
 	vectors: vectors512,
 	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
