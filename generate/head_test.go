@@ -46,7 +46,7 @@ func headOn(t *testing.T, model *models.Model, hidden, words int, layers ...int)
 func TestHead(t *testing.T) {
 	requests := 20
 	if testing.Short() {
-		requests = 4
+		requests = 8
 	}
 	model := folderModel(t, chatFolder)
 	heads := map[string]*models.Model{
@@ -87,6 +87,9 @@ func TestHead(t *testing.T) {
 			{"emulated", generate.Options{Speculate: 5, Branches: 4, Session: runtime.Options{Device: "emu:memory=64MiB"}}},
 			{"off", generate.Options{Speculate: generate.NoSpeculation}},
 		} {
+			if testing.Short() && kind == "EAGLE" && c.name != "four" && c.name != "many" {
+				continue
+			}
 			t.Run(kind+", "+c.name, func(t *testing.T) {
 				c.o.Context, c.o.Draft = 200, head
 				e, err := generate.New(t.Context(), model, c.o)
