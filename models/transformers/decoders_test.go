@@ -97,7 +97,25 @@ func (r *decoderRecord) folder(t testing.TB) *loader.Checkpoint {
 // forEachDecoder runs a test for every recorded model, or for those of every third name.
 func forEachDecoder(t *testing.T, test func(t *testing.T, r *decoderRecord, model *models.Model)) {
 	t.Helper()
-	for _, r := range recordedDecoders(t) {
+	forDecoders(t, recordedDecoders(t), test)
+}
+
+// forSomeDecoders is forEachDecoder, in short with a fourth of them.
+func forSomeDecoders(t *testing.T, test func(t *testing.T, r *decoderRecord, model *models.Model)) {
+	t.Helper()
+	list := recordedDecoders(t)
+	if testing.Short() {
+		for i := range (len(list) + 3) / 4 {
+			list[i] = list[4*i]
+		}
+		list = list[:(len(list)+3)/4]
+	}
+	forDecoders(t, list, test)
+}
+
+func forDecoders(t *testing.T, list []decoderRecord, test func(t *testing.T, r *decoderRecord, model *models.Model)) {
+	t.Helper()
+	for _, r := range list {
 		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()
 			model, err := models.Build(r.folder(t), models.Options{})
@@ -177,6 +195,9 @@ func TestDecodersStepByStep(t *testing.T) {
 		io.WriteString(h, r.Name)
 		rng := rand.New(rand.NewPCG(h.Sum64(), 1))
 		tokens := make([]int64, 300)
+		if testing.Short() {
+			tokens = tokens[:80]
+		}
 		for i := range tokens {
 			tokens[i] = rng.Int64N(96)
 		}
@@ -239,7 +260,7 @@ func (r *decoderRecord) writes(t *testing.T, engine *generate.Engine) {
 // TestDecodersInAFile: keys and values that wait in a file while other layers are computed, or beside a device in the host's memory,
 // change no token, and memory has those of two layers.
 func TestDecodersInAFile(t *testing.T) {
-	forEachDecoder(t, func(t *testing.T, r *decoderRecord, model *models.Model) {
+	forSomeDecoders(t, func(t *testing.T, r *decoderRecord, model *models.Model) {
 		for _, device := range []string{"cpu", "emu:memory=64MiB"} {
 			engine, err := generate.New(t.Context(), model, generate.Options{
 				Session: optimem.Options{Device: device, Mode: plan.Page, Threads: 2, CachesAway: true, SwapFolder: t.TempDir()}, Context: 160,

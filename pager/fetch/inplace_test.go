@@ -114,6 +114,10 @@ func manyGroups(source storage.Source, slots int) *plan.Plan {
 // TestDecodingTakesNoTimeFromTheDisk: of a packed file a pass takes what the slower takes of the disk and of decoding,
 // by their clock, and not both, whoever reads.
 func TestDecodingTakesNoTimeFromTheDisk(t *testing.T) {
+	passes := int64(5)
+	if testing.Short() {
+		passes = 2
+	}
 	for name, queues := range map[string]bool{"goroutines": false, "queues": true} {
 		for _, decode := range []float64{100 * mebi, 200 * mebi, 400 * mebi} {
 			t.Run(fmt.Sprintf("%s, decoding %.0f MiB a second", name, decode/mebi), func(t *testing.T) {
@@ -127,13 +131,12 @@ func TestDecodingTakesNoTimeFromTheDisk(t *testing.T) {
 					d := NewDirect(p, to, nil, Options{Readers: 2, Read: &read, PieceBytes: mebi / 2, Meter: meter})
 					data := f.data(raw.data)
 					begin := time.Now()
-					const passes = 5
 					for range passes {
 						if err := runPass(t.Context(), d, p, data, ring); err != nil {
 							t.Fatal(err)
 						}
 					}
-					took := time.Since(begin).Seconds() / passes
+					took := time.Since(begin).Seconds() / float64(passes)
 					if err := d.Close(); err != nil {
 						t.Fatal(err)
 					}
