@@ -96,6 +96,8 @@ func dotBytes(
 // dotPlaces say where numbers of words go that have four codes of each of sixteen columns: the column of each place of
 // the first eight and of the last eight, by how many bits words are shifted for half bytes, and the bytes of each lane
 // that are the upper ends of words, of the first two of the depth and of the next.
+//
+//lint:ignore U1000 assembly reads it
 var dotPlaces = func() (places [5][16]uint32) {
 	const zeros = 0x808080
 	for i := range uint32(16) {
