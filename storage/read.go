@@ -177,10 +177,10 @@ func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
 	if _, packed := e.Source.(PackedSource); ok && packed { // blocks are aligned otherwise
 		return bulk.ReadBulk(ctx, into, e.Offset+from)
 	}
-	if r.isAligned() {
-		if ok {
-			return bulk.ReadBulk(ctx, into, e.Offset+from)
-		}
+	if r.isAligned() && ok {
+		return bulk.ReadBulk(ctx, into, e.Offset+from)
+	}
+	if (e.Offset|e.Bytes)%AlignBytes == 0 { // wherever the memory begins: a driver's may lie unevenly
 		if past := e.Offset + to - e.Source.Size(); past > 0 && past < min(AlignBytes, to-from) {
 			into = into[:int64(len(into))-past]
 		}

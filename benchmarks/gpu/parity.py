@@ -19,8 +19,11 @@ import json
 import math
 import operator
 import pathlib
+import signal
 import struct
+import subprocess
 import sys
+import tempfile
 import warnings
 
 import torch
@@ -142,9 +145,31 @@ def call(op, args):
 
 
 def ops(args):
+    """The calls, in another process: where one ends that, PyTorch cannot compute it, and the next process goes on behind it."""
+    if args.place:
+        return ops_from(args)
+    with tempfile.NamedTemporaryFile("w+") as place:
+        place.write("[0, [0, 0, 0], null]")
+        place.flush()
+        before = None
+        while (code := subprocess.run([sys.executable, __file__, *sys.argv[1:], "--place", place.name]).returncode) < 0:
+            at, counts, name = json.loads(pathlib.Path(place.name).read_text())
+            if name == before:
+                break
+            before = name
+            emit(name=name, torch_cannot=signal.Signals(-code).name)
+            pathlib.Path(place.name).write_text(json.dumps([at + 1, [*counts[:2], counts[2] + 1], name]))
+    sys.exit(code)
+
+
+def ops_from(args):
     families = {}
     count = Count()
-    for r in results(args.results):
+    first, (count.same, count.outside, count.cannot), _ = json.loads(args.place.read_text())
+    for at, r in enumerate(results(args.results)):
+        if at < first:
+            continue
+        args.place.write_text(json.dumps([at, [count.same, count.outside, count.cannot], r["name"]]))
         family, _, number = r["name"].split("/")
         if family not in families:
             families[family] = calls.read(args.folder / f"{family}.zst")
@@ -441,11 +466,13 @@ def main():
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--place", type=pathlib.Path, help="for the program itself: where the process before it ended")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    emit(torch=torch.__version__, device=torch.cuda.get_device_name() if args.device == "cuda" else args.device)
+    if args.what == "zoo" or args.place:
+        emit(torch=torch.__version__, device=torch.cuda.get_device_name() if args.device == "cuda" else args.device)
     {"ops": ops, "zoo": zoo}[args.what](args)
 
 

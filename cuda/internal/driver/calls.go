@@ -362,10 +362,10 @@ func (l *Library) SharedLimit(f Function, bytes int) error {
 	return l.check(fnFuncSetAttribute, l.call(fnFuncSetAttribute, uintptr(f), maxDynamicShared, uintptr(bytes)))
 }
 
-// buffers tell the driver where a launch's parameters are.
+// buffers tell the driver where each of a launch's parameters is. It is not given all of them in one piece: where parameters lie at
+// multiples of 64 bytes, as tensor maps do, the kernel's compiler counts from another place than the first parameter.
 type buffers struct {
-	size  uintptr
-	extra [5]uintptr
+	at []uintptr
 }
 
 // Launch gives a kernel to a stream.
@@ -373,17 +373,15 @@ func (l *Library) Launch(f Function, g Grid, p *Parameters, s Stream) error {
 	if l.has(fnSimSubAlloc) {
 		l.tell(p)
 	}
-	const bufferPointer, bufferSize, end = 1, 2, 0
-	p.size = uintptr(len(p.Packed))
-	// The buffers are on the heap, which does not move.
-	p.extra = [5]uintptr{
-		bufferPointer, uintptr(unsafe.Pointer(unsafe.SliceData(p.Packed))), bufferSize,
-		uintptr(unsafe.Pointer(&p.size)), end,
+	// What is packed is on the heap, which does not move.
+	p.at = p.at[:0]
+	for _, offset := range p.Offsets {
+		p.at = append(p.at, uintptr(unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.Packed)), offset)))
 	}
 	code := l.call(fnLaunchKernel, uintptr(f),
 		uintptr(g.Blocks[0]), uintptr(g.Blocks[1]), uintptr(g.Blocks[2]),
 		uintptr(g.Threads[0]), uintptr(g.Threads[1]), uintptr(g.Threads[2]),
-		uintptr(g.SharedBytes), uintptr(s), 0, uintptr(unsafe.Pointer(&p.extra[0])))
+		uintptr(g.SharedBytes), uintptr(s), uintptr(unsafe.Pointer(unsafe.SliceData(p.at))), 0)
 	goruntime.KeepAlive(p)
 	return l.check(fnLaunchKernel, code)
 }
@@ -394,6 +392,6 @@ func (l *Library) tell(p *Parameters) {
 		l.call(fnSimSubAlloc, uintptr(p.Spans[i]), uintptr(p.Spans[i+1]))
 	}
 	if len(p.Offsets) > 0 {
-		l.call(fnSimOffsets, uintptr(unsafe.Pointer(&p.Offsets[0])), uintptr(len(p.Offsets)))
+		l.call(fnSimOffsets, uintptr(unsafe.Pointer(&p.Offsets[0])), uintptr(len(p.Offsets)), uintptr(len(p.Packed)))
 	}
 }

@@ -283,10 +283,10 @@ type Grid struct {
 // Parameters are those of a launch, packed as the compiler lays them out. They can be used again once it was given out.
 type Parameters struct {
 	Packed []byte
-	// Offsets are where the parameters begin. Spans, address and bytes in turn, are what the pointers among them stand for.
-	// Both are for the simulated driver.
+	// Offsets are where the parameters begin.
 	Offsets []int32
-	Spans   []uint64
+	// Spans, address and bytes in turn, are what the pointers among them stand for, for the simulated driver.
+	Spans []uint64
 
 	buffers
 }

@@ -85,9 +85,13 @@ void om_leave(void) {
 }
 
 CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s,
-				   const char *packed, size_t bytes) {
-	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-	return cuLaunchKernel(f, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2], shared, s, NULL, extra);
+				   const char *packed, const int *offsets, int count) {
+	void *at[OM_MOST_PARAMETERS];
+	if (count > OM_MOST_PARAMETERS)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (int i = 0; i < count; i++)
+		at[i] = (void *)(packed + offsets[i]);
+	return cuLaunchKernel(f, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2], shared, s, at, NULL);
 }
 
 CUresult om_copy_in(CUdeviceptr to, const char *from, size_t bytes, CUstream s) {

@@ -20,9 +20,10 @@ CUresult om_init(void);
 CUresult om_enter(CUcontext context);
 void om_leave(void);
 
-// om_launch is cuLaunchKernel with its parameters in one buffer.
+// om_launch is cuLaunchKernel with the parameters, at most OM_MOST_PARAMETERS, at offsets of a buffer.
+#define OM_MOST_PARAMETERS 128
 CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s,
-	const char *packed, size_t bytes);
+	const char *packed, const int *offsets, int count);
 
 // Calls that take memory of the host, as bytes: where the type says void, cgo takes the memory around for what is passed.
 CUresult om_copy_in(CUdeviceptr to, const char *from, size_t bytes, CUstream s);
@@ -32,4 +33,4 @@ CUresult om_unregister(char *p);
 
 // What the simulated driver has besides.
 int simcuSubAlloc(uint64_t address, size_t bytes);
-int simcuOffsets(const int *list, int n);
+int simcuOffsets(const int *list, int n, size_t bytes);

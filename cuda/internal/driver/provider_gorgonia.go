@@ -398,7 +398,7 @@ func (l *Library) Launch(f Function, g Grid, p *Parameters, s Stream) error {
 		p.blocks[i], p.threads[i] = C.uint(g.Blocks[i]), C.uint(g.Threads[i])
 	}
 	return l.check(fnLaunchKernel, Code(C.om_launch(*(*C.CUfunction)(unsafe.Pointer(&f)), &p.blocks[0], &p.threads[0],
-		C.uint(g.SharedBytes), s.c(), chars(p.Packed), C.size_t(len(p.Packed)))))
+		C.uint(g.SharedBytes), s.c(), chars(p.Packed), (*C.int)(unsafe.Pointer(unsafe.SliceData(p.Offsets))), C.int(len(p.Offsets)))))
 }
 
 // tell gives the simulated driver what a launch's pointers stand for and where its parameters are.
@@ -407,6 +407,6 @@ func (l *Library) tell(p *Parameters) {
 		C.simcuSubAlloc(C.uint64_t(p.Spans[i]), C.size_t(p.Spans[i+1]))
 	}
 	if len(p.Offsets) > 0 {
-		C.simcuOffsets((*C.int)(unsafe.Pointer(&p.Offsets[0])), C.int(len(p.Offsets)))
+		C.simcuOffsets((*C.int)(unsafe.Pointer(&p.Offsets[0])), C.int(len(p.Offsets)), C.size_t(len(p.Packed)))
 	}
 }

@@ -6,6 +6,7 @@
 
 static thread_local std::vector<std::pair<uint64_t, size_t>> spans; // of the next launch's pointers
 static thread_local std::vector<int> offsets;
+static thread_local size_t told_bytes;
 
 std::map<std::string, simt::entry> &simt::kernels() {
 	static auto *all = new std::map<std::string, simt::entry>();
@@ -154,7 +155,7 @@ API cuFuncSetAttribute(function *f, int attribute, int value) {
 }
 
 API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-				   stream *s, void **, void **extra) {
+				   stream *s, void **given, void **extra) {
 	std::vector<std::pair<uint64_t, size_t>> stand;
 	std::vector<int> at;
 	stand.swap(spans);
@@ -168,7 +169,7 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 	if (shared > f->shared_limit)
 		return refuse(f->name + ": too much shared memory", too_many_resources);
 	char *packed = nullptr;
-	size_t size = 0;
+	size_t size = at.empty() ? 0 : told_bytes;
 	for (void **e = extra; e && *e; e += 2) {
 		if (*e == (void *)1)
 			packed = (char *)e[1];
@@ -183,13 +184,23 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		want = rounded(want, p.align);
 		places.push_back(want);
 		want += p.bytes;
+		// A compiler counts such a place from where it puts the parameters of all kernels, and a driver given one piece does not move it.
+		if (p.align > 16 && packed)
+			return refuse(f->name + ": parameters in one piece, and parameter " + std::to_string(i) + " is elsewhere", too_many_resources);
 	}
+	if (given && at.empty())
+		size = want;
 	bool fits = want == size && size <= 4096 && (at.empty() || at.size() == places.size());
 	for (size_t i = 0; fits && i < at.size(); i++)
 		fits = (size_t)at[i] == places[i];
 	if (!fits)
 		return refuse(f->name + ": " + std::to_string(size) + " bytes of " + std::to_string(at.size()) +
 			" parameters, the kernel takes " + std::to_string(want) + " of " + std::to_string(places.size()), invalid_value);
+	std::vector<char> gathered(given ? want : 0);
+	for (int i = 0; given && i < f->entry->count; i++)
+		memcpy(&gathered[places[i]], given[i], f->entry->parameters[i].bytes);
+	if (given)
+		packed = gathered.data();
 	auto kept = std::make_shared<std::vector<char>>(packed, packed + size);
 	auto regions = std::make_shared<std::vector<uint64_t>>();
 	for (int i = 0; i < f->entry->count; i++) {
@@ -266,8 +277,9 @@ API simcuSubAlloc(uint64_t address, size_t bytes) {
 	return 0;
 }
 
-// simcuOffsets says where the next launch's parameters were put.
-API simcuOffsets(const int *list, int n) {
+// simcuOffsets says where the next launch's parameters were put, and how many bytes they are.
+API simcuOffsets(const int *list, int n, size_t bytes) {
 	offsets.assign(list, list + n);
+	told_bytes = bytes;
 	return 0;
 }

@@ -55,8 +55,11 @@ API cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
 		return invalid_value;
 	if (w.set.pinned && w.pinned_bytes + bytes > w.set.pinned)
 		return out_of_memory;
-	if (posix_memalign(p, 4096, bytes ? bytes : 1) != 0)
+	// Little memory is cut from pieces that are there, and begins where it happens to.
+	size_t before = bytes < 64 << 10 ? 512 : 0;
+	if (posix_memalign(p, 4096, bytes + before + 1) != 0)
 		return out_of_memory;
+	*p = (char *)*p + before;
 	memset(*p, 0xff, bytes);
 	w.pinned[(uintptr_t)*p] = {bytes, current, (flags & 1) != 0, false, false};
 	w.pinned_bytes += bytes;
@@ -73,7 +76,7 @@ API cuMemFreeHost(void *p) {
 	wait_all(lock); // so that the simulator itself reads nothing that is gone
 	w.pinned_bytes -= i->second.bytes;
 	w.pinned.erase((uintptr_t)p);
-	free(p);
+	free((void *)((uintptr_t)p & ~(uintptr_t)4095));
 	return 0;
 }
 
