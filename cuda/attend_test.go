@@ -340,7 +340,7 @@ func compareAlone(t *testing.T, dev *cuda.Device) {
 		"int8 of halves": {"linear", bf16, i8, "", 72},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const n = 12
+			const n = 44
 			var first []byte
 			for i, m := range []int{1, 9, 130, 1, 9, 130, 1, 9, 130, 33, 2} {
 				undo := func() {}

@@ -296,6 +296,9 @@ func launchLinear(l *launch) error {
 	if may, must := byGemv(in, m, l.attrs); must || may && !l.blas && inVectors(l.in[0], l.in[1]) {
 		return launchGemv(l, m)
 	}
+	if l.byFew(m) {
+		return l.few(m)
+	}
 	factors := l.in
 	if widensOnGPU(in, l.attrs, l.s.d.info.Capability) {
 		return l.widening(m)

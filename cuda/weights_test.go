@@ -47,8 +47,9 @@ type exactWeight struct {
 	scales, bias tensor.DType
 	added        bool
 	act          string
-	// parts says that its terms are split, endless that all factors are above zero and a scale is infinite.
-	parts, endless bool
+	// parts says that its terms are split, endless that all factors are above zero and a scale is infinite, alone that rows do not
+	// depend on others.
+	parts, endless, alone bool
 }
 
 // compareExactWeights compares them with the CPU's and, to the bit, with those of a weight that was widened and scaled before,
@@ -68,6 +69,10 @@ func compareExactWeights(t *testing.T, dev *cuda.Device) {
 		"one line":          {rows: 40, n: 1, k: 12, lay: "aligned", scales: f32, bias: none},
 		"endless":           {rows: 40, n: 6, k: 45, lay: "aligned", scales: f32, bias: none, endless: true},
 		"endless, across":   {rows: 40, n: 6, k: 45, lay: "across", scales: f32, bias: none, endless: true},
+		"few":               {rows: 11, n: 70, k: 112, lay: "aligned", scales: f32, bias: f16, added: true, act: "silu", alone: true},
+		"few, parts":        {rows: 3, n: 33, k: 1104, lay: "aligned", scales: f16, bias: f32, act: "relu", parts: true, alone: true},
+		"few, endless":      {rows: 2, n: 6, k: 48, lay: "aligned", scales: f32, bias: none, endless: true, alone: true},
+		"one":               {rows: 1, n: 40, k: 336, lay: "aligned", scales: bf16, bias: none, added: true, alone: true},
 		"no columns":        {rows: 40, n: 0, k: 16, lay: "aligned", scales: f32, bias: none},
 		"no terms":          {rows: 40, n: 5, k: 0, lay: "aligned", scales: f32, bias: f16},
 	} {
@@ -119,7 +124,7 @@ func (c exactWeight) compare(t *testing.T, dev *cuda.Device, kind tensor.DType) 
 			}
 			return y
 		}
-		op := graph.Op{Kind: "linear", Attrs: graph.Attrs{"act": c.act}, In: []graph.Operand{
+		op := graph.Op{Kind: "linear", Attrs: graph.Attrs{"act": c.act, graph.RowsAlone: c.alone}, In: []graph.Operand{
 			constant(x), graph.Absent, graph.Absent, graph.Absent,
 		}}
 		if c.bias != tensor.Invalid {
