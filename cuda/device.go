@@ -295,20 +295,32 @@ func (d *Device) function(name string) (driver.Function, error) {
 	if f, err = d.lib.Function(m, name); d.failed(err) != nil {
 		return 0, fmt.Errorf("kernel %s: %w", name, d.failed(err))
 	}
-	if strings.HasPrefix(family, kernels.Hopper) && d.info.Capability == kernels.HopperCapability {
-		for _, b := range hopperBlocks {
-			if !strings.HasSuffix(name, b.suffix) {
-				continue
-			}
-			if err := d.failed(d.lib.SharedLimit(f, int(hopperSharedBytes(b.rows)))); err != nil {
-				return 0, fmt.Errorf("kernel %s: %w", name, err)
-			}
+	if bytes := d.mostShared(name, family); bytes > 0 {
+		if err := d.failed(d.lib.SharedLimit(f, int(bytes))); err != nil {
+			return 0, fmt.Errorf("kernel %s: %w", name, err)
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.functions[name] = f
 	return f, nil
+}
+
+// mostShared is the most dynamic shared memory that a kernel is launched with, where that is more than all may have, or 0.
+func (d *Device) mostShared(name, family string) int64 {
+	if strings.HasPrefix(family, kernels.Hopper) && d.info.Capability == kernels.HopperCapability {
+		for _, b := range hopperBlocks {
+			if strings.HasSuffix(name, b.suffix) {
+				return hopperSharedBytes(b.rows)
+			}
+		}
+	}
+	if size, rows := int64(0), int64(0); d.info.Capability >= asyncCapability {
+		if n, _ := fmt.Sscanf(name, fewKernel, &size, &rows); n == 2 {
+			return fewSharedBytes(size, rows, fewParts, d.info.Capability)
+		}
+	}
+	return 0
 }
 
 // Close gives the context back. It fails where memory was forgotten.

@@ -44,19 +44,32 @@ func (l *launch) few(m int64) error {
 	if !added.absent() {
 		lines = added.layout.Leading(1)
 	}
-	each, lots := int64(1), int64(fewLots)
+	each := int64(1)
 	if m > 1 {
-		each, lots = fewRows, fewLotsOfRows
+		each = fewRows
 	}
-	if l.s.d.info.Capability < asyncCapability {
-		lots = 1
-	}
-	c := l.call(fmt.Sprintf("om_few_%d_%d", size, each)).write(out).read(x).i64(int64(apart)).
+	c := l.call(fmt.Sprintf(fewKernel, size, each)).write(out).read(x).i64(int64(apart)).
 		read(w).i32(dtypeCodes[w.dtype]).i64(int64(w.layout.Strides[0])).i64(int64(lastStep(w)))
 	c.read(scales).i32(dtypeCodes[scales.dtype]).i64(int64(lastStep(scales))).read(bias).i32(dtypeCodes[bias.dtype]).i64(int64(lastStep(bias)))
 	c.read(added).layout(lines).i64(int64(lastStep(added))).activation(l.attrs, tensor.Float32)
 	c.i64(m).i64(n).i64(k).i64(d.part).i32(int32(d.parts))
-	terms := int64(min(128/size, 64))
-	lot := fewLines*(terms*int64(size)+16) + each*terms*4
-	return c.grid(dims{ceilDiv(n, fewLines), ceilDiv(m, each), 1}, dims{32 * d.parts, 1, 1}, d.parts*(lots*lot+each*fewLines*4))
+	return c.grid(dims{ceilDiv(n, fewLines), ceilDiv(m, each), 1}, dims{32 * d.parts, 1, 1},
+		fewSharedBytes(int64(size), each, d.parts, l.s.d.info.Capability))
+}
+
+// fewKernel is what a kernel is called by the bytes of an element of the weight and the rows of a block.
+const fewKernel = "om_few_%d_%d"
+
+// fewSharedBytes is the dynamic shared memory of a block.
+func fewSharedBytes(size, rows, parts int64, capability int) int64 {
+	lots := int64(fewLots)
+	if rows > 1 {
+		lots = fewLotsOfRows
+	}
+	if capability < asyncCapability {
+		lots = 1
+	}
+	terms := min(128/size, 64)
+	lot := fewLines*(terms*size+16) + rows*terms*4
+	return parts * (lots*lot + rows*fewLines*4)
 }
