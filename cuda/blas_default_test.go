@@ -75,14 +75,19 @@ func TestCUBLASLtChosen(t *testing.T) {
 		"brain halves on 10.0":  {"100", "", with(func(c *multiplied) { c.dtype = brain }), true},
 		"rounded on 11.0":       {"110", "", with(func(c *multiplied) { c.dtype, c.precision = float, "tf32" }), true},
 		"rounded to halves":     {"90", "", with(func(c *multiplied) { c.dtype, c.precision = float, "bf16" }), true},
-		"exact":                 {"90", "", with(func(c *multiplied) { c.dtype = float }), false},
+		"exact":                 {"90", "", with(func(c *multiplied) { c.dtype = float }), true},
+		"exact on 10.0":         {"100", "", with(func(c *multiplied) { c.dtype = float }), false},
 		"on 8.0":                {"80", "", large, false},
 		"on 8.9":                {"89", "", large, false},
 		"on 12.0":               {"120", "", large, false},
 		"not wanted":            {"90", "none", large, false},
-		"small":                 {"90", "", with(func(c *multiplied) { c.m = 2047 }), false},
-		"few rows":              {"90", "", with(func(c *multiplied) { c.m, c.n = 128, 1<<14 }), false},
-		"few columns":           {"90", "", with(func(c *multiplied) { c.m, c.n = 1<<14, 128 }), false},
+		"small":                 {"90", "", with(func(c *multiplied) { c.m = 63 }), false},
+		"few rows":              {"90", "", with(func(c *multiplied) { c.m, c.n = 15, 1<<14 }), false},
+		"few columns":           {"90", "", with(func(c *multiplied) { c.m, c.n = 1<<14, 15 }), false},
+		"smaller":               {"90", "", with(func(c *multiplied) { c.m = 64 }), true},
+		"small on 10.0":         {"100", "", with(func(c *multiplied) { c.m = 2047 }), false},
+		"few rows on 10.0":      {"100", "", with(func(c *multiplied) { c.m, c.n = 128, 1<<14 }), false},
+		"few columns on 10.0":   {"100", "", with(func(c *multiplied) { c.m, c.n = 1<<14, 128 }), false},
 		"lines not at sixteens": {"90", "", with(func(c *multiplied) { c.k = 1028 }), false},
 		"of a text":             {"90", "", with(func(c *multiplied) { c.alone = true }), false},
 	} {
@@ -106,7 +111,7 @@ func TestCUBLASLtChosen(t *testing.T) {
 					t.Errorf("kernel %q, %d bytes", step.Kernel, step.WorkBytes)
 				}
 			}
-			divided, _ := rewrite.SplitRowsAt(g, func(int) []int { return []int{0, 8, 64, c.of.n} })
+			divided, _ := rewrite.SplitRowsAt(g, func(int) []int { return []int{0, 8, max(c.of.n/2, 9), c.of.n} })
 			l, err := dev.Lower(divided)
 			if err != nil {
 				t.Fatal(err)

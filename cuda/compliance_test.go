@@ -97,7 +97,7 @@ func TestComplianceOfOldGPUs(t *testing.T) {
 	}
 	for _, capability := range []string{"70", "75"} {
 		t.Run(capability, func(t *testing.T) {
-			dev, lib := open(t, "order=lazy:1 memory=1G cc="+capability)
+			dev, lib := openSimulated(t, "order=lazy:1 memory=1G cc="+capability)
 			lib.Interpret(t)
 			comply(t, dev, func(g *graph.Graph) bool {
 				return slices.ContainsFunc(g.Ops, func(op graph.Op) bool {

@@ -487,7 +487,7 @@ USUAL = ["parity", "copies", "start", "resnet", "transformer", "ops", "text", "c
 
 class Kit:
     def __init__(self, args):
-        self.dry = args.dry
+        self.dry, self.patience = args.dry, args.patience
         self.device = "cpu" if args.dry else "cuda"
         # What differs by a twentieth is told from seven passes on. Long ones have at least three, and no more than this many seconds.
         self.runs, self.most = (1, 600) if args.dry else (7, 4)
@@ -510,7 +510,7 @@ class Kit:
 
     def seconds(self, n):
         """A limit: on the simulated driver, which computes on the host, there is more time."""
-        return 10 * n if self.dry else n
+        return (10 if self.dry else self.patience) * n
 
     def facts(self):
         cpu = ""
@@ -660,6 +660,7 @@ def main():
     parser.add_argument("--only", default=",".join(USUAL), help="parts, of " + ", ".join(PARTS))
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results.jsonl")
     parser.add_argument("--dry", action="store_true", help="small sizes, PyTorch on the CPU")
+    parser.add_argument("--patience", type=float, default=1, help="so many times the limits of programs and parts; run.sh's own is OPTIMEM_KIT_SECONDS")
     parser.add_argument("--library", help="another driver than the system's, such as the simulated one")
     args = parser.parse_args()
     names = [n for n in args.only.split(",") if n]

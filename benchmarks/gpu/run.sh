@@ -3,6 +3,7 @@
 #
 #	./run.sh [--only parity,copies,start,resnet,transformer,ops,text,cold] [--out FILE] [--python PYTHON]
 #	./run.sh --only kernels,models --out kernels.jsonl    # ops and models that stay, beside PyTorch: another eight minutes
+#	OPTIMEM_KIT_SECONDS=600 ./run.sh --only transformer --patience 3
 #	./run.sh --dry --library LIBCUDA    # small sizes on a simulated driver, PyTorch on the CPU
 #
 # It wants Linux, an NVIDIA driver, Python with PyTorch 2.11 or later, torchvision, transformers, accelerate, zstandard and
