@@ -55,8 +55,8 @@ API cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
 		return invalid_value;
 	if (w.set.pinned && w.pinned_bytes + bytes > w.set.pinned)
 		return out_of_memory;
-	// Little memory is cut from pieces that are there, and begins where it happens to.
-	size_t before = bytes < 64 << 10 ? 512 : 0;
+	// Less than a MiB is cut from pieces that are there, and begins at any multiple of 512 bytes.
+	size_t before = bytes < 1 << 20 ? 512 : 0;
 	if (posix_memalign(p, 4096, bytes + before + 1) != 0)
 		return out_of_memory;
 	*p = (char *)*p + before;
