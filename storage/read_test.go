@@ -116,6 +116,16 @@ func TestReadAligned(t *testing.T) {
 	if plain.reads == nil || len(bulk.reads) != 1 {
 		t.Errorf("%d plain reads of the bulk source", len(bulk.reads))
 	}
+	// Nor may it make the end of the file an error, behind which the last part of an aligned extent lies.
+	for _, src := range []Source{bulk, plain} {
+		around, skip := Extent{src, int64(len(data)) - 10, 10}.Aligned()
+		p := AlignedBytes(around.Bytes + 512)[512:]
+		if err := Read(t.Context(), 1, Request{around, p}); err != nil {
+			t.Errorf("the end into an unaligned buffer: %v", err)
+		} else if !bytes.Equal(p[skip:skip+10], data[len(data)-10:]) {
+			t.Error("the end into an unaligned buffer: wrong bytes")
+		}
+	}
 }
 
 func TestReadFails(t *testing.T) {
