@@ -13,6 +13,9 @@ type Info struct {
 	Capability, Driver int
 	MemoryBytes        int64
 	Multiprocessors    int
+	// FLOPs are the operations of float32 that its cores do in a second at its highest clock, MemoryRate and BusRate the bytes a second
+	// that its memory and the bus can move, as the driver and the host say; 0 where they do not.
+	FLOPs, MemoryRate, BusRate float64
 	// Address is the GPU's on the PCI bus, such as "0000:65:00.0", Node the NUMA node of the host that it is at; −1
 	// where there is but one, or the host does not say.
 	Address string
@@ -70,10 +73,38 @@ func describe(lib *driver.Library, ordinal int) (info Info, id driver.DeviceID, 
 		return info, id, err
 	}
 	info.Address, info.Node = lib.Address(id), -1
-	if node, ok := topology().Near(info.Address); ok {
+	host := topology()
+	if node, ok := host.Near(info.Address); ok {
 		info.Node = node
 	}
+	if !info.Simulated { // whose address is none of the host's
+		info.BusRate = host.Bus(info.Address)
+	}
+	err = info.ask(lib, id)
 	return info, id, err
+}
+
+// ask finds what the cores and the memory can do. Of each clock of the memory two bits go over each of its lines.
+func (i *Info) ask(lib *driver.Library, id driver.DeviceID) error {
+	clock, err := lib.Attribute(id, driver.ClockKHz)
+	if err != nil {
+		return err
+	}
+	memory, err := lib.Attribute(id, driver.MemoryClockKHz)
+	if err != nil {
+		return err
+	}
+	bits, err := lib.Attribute(id, driver.MemoryBits)
+	if err != nil {
+		return err
+	}
+	cores := 128
+	if i.Capability <= 80 {
+		cores = 64
+	}
+	i.FLOPs = 2 * float64(cores*i.Multiprocessors) * float64(clock) * 1e3
+	i.MemoryRate = 2 * float64(memory) * 1e3 * float64(bits) / 8
+	return nil
 }
 
 // topology is the host's, but in tests.

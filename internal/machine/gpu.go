@@ -21,8 +21,25 @@ import (
 // cudaTarget is what a plan knows of a GPU.
 var cudaTarget = plan.Target{Name: "cuda", AlignBytes: 256, Pins: true, Unpacks: true}
 
-// cudaRates are guesses for a GPU of the last years on a bus of the one before: nothing here has been measured.
+// cudaRates are guesses for a GPU that is not here or does not say what it can do: one of the last years on a bus of the one before.
 var cudaRates = cost.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, CopyBytes: 12e9, CopySeconds: 10e-6}
+
+// Of what its cores, its memory and its bus can do at best an H200 did so much (benchmarks/results/gpu-h200-*).
+const partOfFLOPs, partOfMemory, partOfBus = 0.45, 0.6, 0.86
+
+// ratesOf are guesses for a GPU, by what it says that it can do.
+func ratesOf(i cuda.Info) cost.Rates {
+	r := cudaRates
+	for _, known := range []struct {
+		rate *float64
+		says float64
+	}{{&r.FLOPs, partOfFLOPs * i.FLOPs}, {&r.MemoryBytes, partOfMemory * i.MemoryRate}, {&r.CopyBytes, partOfBus * i.BusRate}} {
+		if known.says > 0 {
+			*known.rate = known.says
+		}
+	}
+	return r
+}
 
 // A gpuMachine is a GPU and the CPU beside it, or several GPUs, beside which none computes.
 type gpuMachine struct {
@@ -62,6 +79,9 @@ func openGPU(o Options, ordinal string) (Machine, error) {
 	rates := o.Rates.Or(cudaRates)
 	host := cpu.New(o.Threads, o.Ops)
 	dev, err := cuda.New(opts)
+	if err == nil {
+		rates = o.Rates.Or(ratesOf(dev.Info()))
+	}
 	if err != nil {
 		if o.Absent && o.MemoryBytes > 0 {
 			return absentGPU(o, host, rates), nil

@@ -83,7 +83,7 @@ func openGPUs(o Options, names []string) (Machine, error) {
 			c.device.Peers = append(c.device.Peers, Peer{names[i], Memory{total, free}})
 		}
 	}
-	c.arrange = arrangedBy(oldest.Arrange)
+	c.arrange, c.device.Rates = arrangedBy(oldest.Arrange), o.Rates.Or(ratesOf(oldest.Info()))
 	c.device.Lower = func(g *graph.Graph) (*graph.Lowered,
 		error) {
 		return cuda.LowerFor(g, cuda.Shared(capabilities...))

@@ -29,3 +29,7 @@ func (t Topology) Near(address string) (node int, ok bool) {
 	}
 	return 0, false
 }
+
+// Bus returns the bytes a second that a device on the PCI bus can be sent, by its address: what its link and that of the bridge before it
+// carry, without what packets take; 0 where the host does not say.
+func (t Topology) Bus(address string) float64 { return busBelow(t.root, address) }

@@ -1,6 +1,9 @@
 package sysmem
 
 import (
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -39,4 +42,44 @@ func TestTopology(t *testing.T) {
 		}
 	}
 	ReadTopology() // whatever it is here
+}
+
+// TestBus: what a device can be sent is what its link carries, or the slower one of the bridge before it.
+func TestBus(t *testing.T) {
+	const address = "0000:65:00.0"
+	for name, c := range map[string]struct {
+		speed, width, before, lanes string
+		want                        float64
+	}{
+		"fifth generation": {"32.0 GT/s PCIe", "16", "", "", 63.015e9},
+		"a slower bridge":  {"32.0 GT/s PCIe", "16", "16.0 GT/s PCIe", "8", 15.754e9},
+		"a faster bridge":  {"8.0 GT/s PCIe", "4", "16.0 GT/s PCIe", "16", 3.938e9},
+		"old":              {"5.0 GT/s", "16", "", "", 8e9},
+		"unknown":          {"Unknown", "16", "", "", 0},
+		"no width":         {"8.0 GT/s PCIe", "", "", "", 0},
+		"too wide":         {"8.0 GT/s PCIe", "255", "", "", 0},
+		"endless":          {"+Inf GT/s", "16", "", "", 0},
+		"not one":          {"NaN GT/s", "16", "", "", 0},
+	} {
+		const bridge = "sys/devices/pci0000:64/0000:64:02.0"
+		root := fake(t, map[string]string{
+			bridge + "/max_link_speed": c.before, bridge + "/max_link_width": c.lanes,
+			bridge + "/" + address + "/max_link_speed": c.speed + "\n", bridge + "/" + address + "/max_link_width": c.width + "\n",
+		})
+		list := filepath.Join(root, "sys/bus/pci/devices")
+		if err := os.MkdirAll(list, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join(root, bridge, address), filepath.Join(list, address)); err != nil {
+			t.Fatal(err)
+		}
+		if got := TopologyBelow(root).Bus(address); math.Abs(got-c.want) > 1e6 {
+			t.Errorf("%s: %g bytes a second, want %g", name, got, c.want)
+		}
+		for _, wrong := range []string{"", "../../" + address, "0000:66:00.0"} {
+			if got := TopologyBelow(root).Bus(wrong); got != 0 {
+				t.Errorf("%s: a device at %q can be sent %g bytes a second", name, wrong, got)
+			}
+		}
+	}
 }

@@ -220,9 +220,12 @@ type Attribute int
 
 // The attributes that are asked for.
 const (
+	ClockKHz               Attribute = 13
 	Multiprocessors        Attribute = 16
 	PCIBus                 Attribute = 33
 	PCIDevice              Attribute = 34
+	MemoryClockKHz         Attribute = 36
+	MemoryBits             Attribute = 37
 	PCIDomain              Attribute = 50
 	ComputeCapabilityMajor Attribute = 75
 	ComputeCapabilityMinor Attribute = 76
