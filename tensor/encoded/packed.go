@@ -122,6 +122,9 @@ func (w *words) fill(ctx context.Context, first, n int64, p []byte) error {
 	}
 	switch w.Order {
 	case AlongColumns, AcrossRows:
+		if w.turns() {
+			return w.turnLines(ctx, s, first, n, p)
+		}
 		return w.acrossLines(ctx, s, first, n, p)
 	}
 	return w.inRows(ctx, s, first, n, p)
@@ -348,6 +351,10 @@ func (w *words) inRows(ctx context.Context, s *slab, first, n int64, p []byte) e
 	for r := range n {
 		if err := w.Codes.ReadAt(ctx, s.raw, (first+r)*size); err != nil {
 			return err
+		}
+		if w.turns() {
+			w.turnRow(p[r*w.rowBytes:][:w.rowBytes], s.raw)
+			continue
 		}
 		for k := range w.Columns {
 			if w.Order == SignedBytes {

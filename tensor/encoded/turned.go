@@ -1,0 +1,144 @@
+package encoded
+
+import (
+	"context"
+	"encoding/binary"
+)
+
+// Codes of words that become blocks are turned eight or more at a time: a weight that is paged is made anew for each pass.
+
+// spread returns the eight half bytes of a word as bytes, the lowest first.
+func spread(word uint32) uint64 {
+	x := uint64(word)
+	x = (x | x<<16) & 0x0000ffff0000ffff
+	x = (x | x<<8) & 0x00ff00ff00ff00ff
+	return (x | x<<4) & 0x0f0f0f0f0f0f0f0f
+}
+
+// turns reports whether codes become blocks many at a time: those of 4 and 8 bits.
+func (w *words) turns() bool { return w.encoding != nil && (w.Bits == 4 || w.Bits == 8) }
+
+// head is how many bytes of a block come before its codes.
+func (w *words) head() int64 { return int64(w.DType.Size()) + 1 }
+
+// turnRow makes the blocks of a row of words, or bytes, that follow each other.
+func (w *words) turnRow(row, codes []byte) {
+	e := w.encoding
+	for at := w.head(); len(codes) > 0; at += e.Bytes {
+		to := row[at:]
+		switch {
+		case w.Order == SignedBytes:
+			for i := int64(0); i < e.Elements; i += 8 {
+				binary.LittleEndian.PutUint64(to[i:], binary.LittleEndian.Uint64(codes[i:])^0x8080808080808080)
+			}
+			codes = codes[e.Elements:]
+		case w.Bits == 8:
+			codes = codes[copy(to[:e.Elements], codes):]
+		default:
+			low, high := codes[:e.Elements/4], codes[e.Elements/4:e.Elements/2]
+			for i := 0; i < len(low); i += 4 {
+				binary.LittleEndian.PutUint64(to[2*i:], spread(binary.LittleEndian.Uint32(low[i:]))|
+					spread(binary.LittleEndian.Uint32(high[i:]))<<4)
+			}
+			codes = codes[e.Elements/2:]
+		}
+	}
+}
+
+// turnLines is acrossLines for blocks. The lines of a block are held at once, or as many as fill so much memory, of all rows where skipping
+// would take longer.
+func (w *words) turnLines(ctx context.Context, s *slab, first, n int64, p []byte) error {
+	each, block := int64(32/w.Bits), w.encoding.Elements
+	lines, wide, from, end := w.Columns, w.Rows/each, first/each, (first+n+each-1)/each
+	if w.Order == AlongColumns {
+		lines, wide, from, end, block = w.Columns/each, w.Rows, first, first+n, block/each
+	}
+	together, apart := block, end-from // of lines as they are held
+	whole := wide <= 4096 || apart*4 >= wide
+	if whole {
+		together, apart = max(fillBytes/(4*wide)/block*block, block), wide
+	}
+	for line := int64(0); line < lines; line += together {
+		some := min(together, lines-line)
+		if whole {
+			s.raw = resized(s.raw, 4*((some-1)*wide+end-from))
+			if err := w.Codes.ReadAt(ctx, s.raw, 4*(line*wide+from)); err != nil {
+				return err
+			}
+		} else {
+			s.raw = resized(s.raw, 4*some*apart)
+			for l := range some {
+				if err := w.Codes.ReadAt(ctx, s.raw[4*l*apart:][:4*apart], 4*((line+l)*wide+from)); err != nil {
+					return err
+				}
+			}
+		}
+		for i := range end - from {
+			for l := int64(0); l < some; l += block {
+				at, lines := w.head()+(line+l)/block*w.encoding.Bytes, words32{s.raw[4*(l*apart+i):], 4 * apart}
+				if w.Order == AcrossRows {
+					w.turnSquares(lines, (from+i)*each-first, n, p[at:])
+				} else {
+					w.turnLine(lines, p[i*w.rowBytes+at:])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// words32 are words that lie so many bytes apart.
+type words32 struct {
+	bytes []byte
+	apart int64
+}
+
+func (x words32) at(i int64) uint32 { return binary.LittleEndian.Uint32(x.bytes[i*x.apart:]) }
+
+// turnLine makes the codes of a block of the words of a row.
+func (w *words) turnLine(from words32, to []byte) {
+	if w.Bits == 8 {
+		for i := range w.encoding.Elements / 4 {
+			binary.LittleEndian.PutUint32(to[4*i:], from.at(i))
+		}
+		return
+	}
+	half := w.encoding.Elements / 16
+	for i := range half {
+		binary.LittleEndian.PutUint64(to[8*i:], spread(from.at(i))|spread(from.at(half+i))<<4)
+	}
+}
+
+// turnSquares makes the codes of a block of eight rows, from row r of the slab on, which may begin before it and end behind its n: of each
+// column there is a word.
+func (w *words) turnSquares(from words32, r, n int64, p []byte) {
+	half := w.encoding.Elements / 2
+	for k := int64(0); k < half; k += 8 {
+		var low, high [8]uint64
+		for j := range int64(8) {
+			low[j], high[j] = spread(from.at(k+j)), spread(from.at(half+k+j))
+		}
+		turn(&low)
+		turn(&high)
+		for c := max(0, -r); c < min(8, n-r); c++ {
+			i := turnedAWQ[c]
+			binary.LittleEndian.PutUint64(p[(r+c)*w.rowBytes+k:], low[i]|high[i]<<4)
+		}
+	}
+}
+
+// turn makes byte i of word j byte j of word i.
+func turn(x *[8]uint64) {
+	for j := range 4 {
+		t := (x[j]>>32 ^ x[j+4]) & 0xffffffff
+		x[j], x[j+4] = x[j]^t<<32, x[j+4]^t
+	}
+	for _, j := range [4]int{0, 1, 4, 5} {
+		t := (x[j]>>16 ^ x[j+2]) & 0x0000ffff0000ffff
+		x[j], x[j+2] = x[j]^t<<16, x[j+2]^t
+	}
+	for j := 0; j < 8; j += 2 {
+		t := (x[j]>>8 ^ x[j+1]) & 0x00ff00ff00ff00ff
+		x[j], x[j+1] = x[j]^t<<8, x[j+1]^t
+	}
+}
