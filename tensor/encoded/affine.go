@@ -2,6 +2,7 @@ package encoded
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/optimem/optimem/storage"
@@ -167,8 +168,8 @@ func (a *affine) block(to []byte, scale, zero float32, codes []uint8) error {
 		return nil
 	}
 	half := len(codes) / 2
-	for i := range half {
-		to[n+i] = codes[i] | codes[half+i]<<4
+	for i := 0; i < half; i += 8 {
+		binary.LittleEndian.PutUint64(to[n+i:], binary.LittleEndian.Uint64(codes[i:])|binary.LittleEndian.Uint64(codes[half+i:])<<4)
 	}
 	return nil
 }
@@ -238,8 +239,11 @@ func (a *affine) codes(ctx context.Context, s *slab, row int64, anew bool, to []
 	if a.Signed {
 		flip = uint8(a.middle())
 	}
-	per, mask := 8/a.Bits, uint8(1<<a.Bits-1)
-	for k := range to {
+	per, mask, k := 8/a.Bits, uint8(1<<a.Bits-1), 0
+	for ; a.Bits == 4 && k+8 <= len(to); k += 8 {
+		binary.LittleEndian.PutUint64(to[k:], spread(binary.LittleEndian.Uint32(s.raw[k/2:]))^uint64(flip)*0x0101010101010101)
+	}
+	for ; k < len(to); k++ {
 		to[k] = (s.raw[k/per]>>(k%per*a.Bits) ^ flip) & mask
 	}
 	return nil
