@@ -47,8 +47,9 @@ OM_DEVICE void product(float *out, float *parts, FACTORS(const om_layout &), END
 											 k, batch, part, left_how, right_how, fours);         \
 	}
 
-// With room for two of the largest blocks a thread has 128 registers, which are too few: what it copies from would be spilled.
-PRODUCT(om_product_f32_128, 128, 128, 8, 8, 1)
+// With room for two of the largest blocks, one of which computes while the other waits, a thread has 128 registers. They are too few where
+// the next part waits in registers: what it copies from would be spilled.
+PRODUCT(om_product_f32_128, 128, 128, 8, 8, AHEAD + 1)
 PRODUCT(om_product_f32_64, 64, 64, 8, 4, 4)
 PRODUCT(om_product_f32_16, 16, 128, 4, 4, 4)
 
