@@ -10,7 +10,7 @@
 // schedulers', an instruction a cycle; shared memory's, 128 bytes a cycle, for what is read and what is copied there, and for what is read
 // from memory into registers, which goes the same way; and the second cache's, where its makers say what it gives. Beside that each block
 // has a begin and an end, whose instructions are counted once, and waits for the first bytes. What reaches less than the committed list
-// fails. It is a bound, and no measurement: clocks, memory and launches are not in it, and no GPU has run this.
+// fails. It is a bound, and no measurement: clocks, memory and launches are not in it.
 package main
 
 import (
