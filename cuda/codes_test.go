@@ -60,6 +60,8 @@ func compareCodes(t *testing.T, dev device.Device, all bool) {
 	for name, c := range map[string]codedLinear{
 		"many terms":          {e: q8, rows: 35, lines: 9, terms: 2080, bias: tensor.BFloat16, added: true, act: "silu"},
 		"rows not in sixteen": {e: mxfp4, rows: 10, lines: 6, terms: 1312, bias: tensor.Float32, shift: 1},
+		"many lines":          {e: mxfp4, rows: 13, lines: 20, terms: 96},
+		"many rows":           {e: mxfp4, rows: 70, lines: 7, terms: 96},
 		"rows far apart":      {e: mxfp4, rows: 6, lines: 3, terms: 64, uneven: true, added: true},
 	} {
 		t.Run(name, func(t *testing.T) { codedRows(t, dev, pool, c) })

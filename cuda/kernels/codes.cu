@@ -127,7 +127,7 @@ OM_KERNEL(om_codes_many, float *out, const float *x, const om_u8 *w, ENDING) {
 	__shared__ om_16 tile[MANY_LINES][2][32];
 	const int OWN = MANY_LINES / PARTS; // lines that a warp makes
 	int t = threadIdx.x, lane = t % 32, warp = t / 32, log = (int)c.log;
-	om_i64 first = (om_i64)blockIdx.x * MANY_LINES, top = ((om_i64)blockIdx.y * PARTS + warp) * ROWS_EACH;
+	om_i64 first = (om_i64)blockIdx.y * MANY_LINES, top = ((om_i64)blockIdx.x * PARTS + warp) * ROWS_EACH;
 	om_i64 each = om_coded_part(s.terms) * STEP;
 	bool computes = top < s.rows;
 	float sums[MANY_SUMS], totals[2] = {0, 0};
