@@ -26,7 +26,8 @@ func TestCodes(t *testing.T) {
 // TestCodesPTX does so from the PTX.
 func TestCodesPTX(t *testing.T) {
 	some := func(t *testing.T, dev device.Device) { compareCodes(t, dev, false) }
-	interpreted(t, "order=lazy:9 memory=64M", some, "om_codes_1", "om_codes_4", "om_codes_many", "om_decode")
+	interpreted(t, "order=lazy:9 memory=64M", some, "om_codes_1", "om_codes_4", "om_codes_scaled_1", "om_codes_scaled_4",
+		"om_codes_many", "om_decode")
 }
 
 // codesTaken returns the encodings that blocks are read of; not all of them are those of every way, and of an own make of the
@@ -54,11 +55,16 @@ func compareCodes(t *testing.T, dev device.Device, all bool) {
 	for _, e := range taken {
 		t.Run("rows/"+e.Name, func(t *testing.T) {
 			codedRows(t, dev, pool, codedLinear{e: e, rows: 34, lines: 11, terms: int(3 * e.Elements)})
+			// Weights that begin and end at multiples of four, as those of scaled encodings are read by words of.
+			codedRows(t, dev, pool, codedLinear{e: e, rows: 13, lines: 9, terms: int(4 * e.Elements)})
+			codedRows(t, dev, pool, codedLinear{e: e, rows: 13, lines: 4, terms: int(e.Elements)})
 		})
 	}
 	q8, mxfp4 := blocksOf("Q8_0"), blocksOf("MXFP4")
 	for name, c := range map[string]codedLinear{
 		"many terms":          {e: q8, rows: 35, lines: 9, terms: 2080, bias: tensor.BFloat16, added: true, act: "silu"},
+		"steps of a scale":    {e: blocksOf("Q4_0"), rows: 14, lines: 12, terms: 2592, bias: tensor.Float32, added: true},
+		"steps of bfloat16":   {e: blocksOf("INT4/32 bfloat16"), rows: 13, lines: 8, terms: 1056, act: "relu"},
 		"rows not in sixteen": {e: mxfp4, rows: 10, lines: 6, terms: 1312, bias: tensor.Float32, shift: 1},
 		"many lines":          {e: mxfp4, rows: 13, lines: 20, terms: 96},
 		"many rows":           {e: mxfp4, rows: 70, lines: 7, terms: 96},
@@ -85,19 +91,19 @@ type codedLinear struct {
 	act   string
 }
 
-// graph returns the linear of rows from one on. Two lines of the weight lie before those that are read.
+// graph returns the linear of rows from one on. Four lines of the weight lie before those that are read.
 func (c codedLinear) graph(t *testing.T, from, count int) *graph.Graph {
 	t.Helper()
 	g := &graph.Graph{Modules: make(map[string]graph.Operand)}
 	rowBytes, _ := c.e.BlockBytes(c.terms)
-	codes := &tensor.Tensor{DType: tensor.UInt8, Layout: tensor.Contiguous(c.lines+2, rowBytes)}
+	codes := &tensor.Tensor{DType: tensor.UInt8, Layout: tensor.Contiguous(c.lines+4, rowBytes)}
 	state := c.e.ID
-	for range (c.lines + 2) * rowBytes {
+	for range (c.lines + 4) * rowBytes {
 		state = state*1664525 + 1013904223
 		codes.Data = append(codes.Data, byte(state>>24)&0xbf) // no scale has all bits of its exponent
 	}
 	weight := g.Whole(g.AddConst(codes))
-	weight.Layout = tensor.Layout{Shape: tensor.Shape{c.lines, rowBytes}, Strides: []int{rowBytes, 1}, Offset: 2 * rowBytes}
+	weight.Layout = tensor.Layout{Shape: tensor.Shape{c.lines, rowBytes}, Strides: []int{rowBytes, 1}, Offset: 4 * rowBytes}
 	x := g.Whole(g.AddConst(numbers(tensor.Float32, c.rows*c.terms+c.shift)))
 	x.Layout = tensor.Layout{Shape: tensor.Shape{count, c.terms}, Strides: []int{c.terms, 1}, Offset: c.shift + from*c.terms}
 	if c.uneven && count == c.rows { // the rows of the second half lie before those of the first

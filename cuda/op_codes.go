@@ -21,11 +21,13 @@ var codesKernels = map[graph.Kind]kernel{
 
 // The constants of kernels/codes.cu: threads of a block, lines and rows of a block of few rows and of one of many.
 const (
-	codesThreads   = 128
-	codesLines     = 4
-	codesRows      = 4
-	codesManyLines = 8
-	codesManyRows  = 8 * codesThreads / 32
+	codesThreads = 128
+	codesLines   = 4
+	codesRows    = 4
+	// codesScaledLines are those of a block of few rows by scaled encodings.
+	codesScaledLines = 2
+	codesManyLines   = 8
+	codesManyRows    = 8 * codesThreads / 32
 )
 
 // mostCodesRows is how many rows are computed codesRows at a time, each time from the blocks themselves. Beyond, numbers are made
@@ -172,6 +174,11 @@ func (c *coding) ints(e *encoded.Encoding) []int {
 	return list
 }
 
+// scaled reports whether blocks are a scale, maybe the code that stands for nothing, and codes: kernels of few rows know those.
+func (c *coding) scaled() bool {
+	return slices.Contains([]int{codesQ40, codesQ80, codesINT4, codesINT8, codesSINT8}, c.kind)
+}
+
 // codingInts is how many numbers an om_coding has.
 const codingInts = 14
 
@@ -250,10 +257,18 @@ func launchCodes(l *launch) error {
 	case m <= mostCodesRows:
 		name, grid = "om_codes_4", dims{ceilDiv(n, codesLines), ceilDiv(m, codesRows), 1}
 	}
+	wide, end := vectors(x, 4, lastStep(x), rows), int64(w.address)+w.bytes
+	if m <= mostCodesRows && wide && code.scaled() && vectors(w, 4, 1) && end%4 == 0 &&
+		max(terms, codesScaledLines*w.layout.Strides[0]) < math.MaxInt32/2 {
+		name, grid[0] = "om_codes_scaled_4", ceilDiv(n, codesScaledLines)
+		if m == 1 {
+			name = "om_codes_scaled_1"
+		}
+	}
 	c := l.call(name).write(out).read(x).read(w).read(bias).i32(dtypeCodes[bias.dtype]).read(added)
 	c.ints(10, int(m), int(n), terms, rows, lastStep(x), w.layout.Strides[0], int(w.bytes)-w.layout.Offset, lastStep(bias),
 		addedRows, lastStep(added))
-	c.ints(codingInts, code.ints(e)...).i32(int32(flag(vectors(x, 4, lastStep(x), rows)))).activation(l.attrs,
+	c.ints(codingInts, code.ints(e)...).i32(int32(flag(wide))).activation(l.attrs,
 		tensor.Float32)
 	return c.grid(grid, dims{codesThreads, 1, 1}, 0)
 }

@@ -61,12 +61,31 @@ template <int N> OM_DEVICE void om_coded_terms(float *to, const float *x, om_i64
 // om_coded_part is how many steps a part has at most.
 OM_DEVICE om_i64 om_coded_part(om_i64 terms) { return ((terms + STEP - 1) / STEP + PARTS - 1) / PARTS; }
 
+// few_end adds up what the lanes and the parts of a block have, and writes it.
+template <int ROWS, int EACH>
+OM_DEVICE void few_end(float *out, float *sums, const void *bias, int bias_type, const float *added, const om_codes &s, int act,
+					   float act_a, float act_b, float (*found)[ROWS * EACH]) {
+	const int COUNT = ROWS * EACH;
+	int t = threadIdx.x, lane = t % 32, part = t / 32;
+	float own = om_warp_sums<COUNT>(sums);
+	if (lane % (32 / COUNT) == 0)
+		found[part][lane / (32 / COUNT)] = own;
+	__syncthreads();
+	om_i64 row = (om_i64)blockIdx.y * ROWS + t / EACH, line = (om_i64)blockIdx.x * EACH + t % EACH;
+	if (t >= COUNT || row >= s.rows || line >= s.lines)
+		return;
+	float sum = 0;
+	for (int p = 0; p < PARTS; p++)
+		sum += found[p][t];
+	om_coded_end(out, row, line, sum, bias, bias_type, added, s, act, act_a, act_b);
+}
+
 // few computes LINES lines of ROWS rows: a warp has a part of the terms.
 template <int ROWS>
 OM_DEVICE void few(float *out, const float *x, const om_u8 *w, const void *bias, int bias_type, const float *added, const om_codes &s,
 				   const om_coding &c, int wide, int act, float act_a, float act_b, float *table, float (*found)[ROWS * LINES]) {
 	const int COUNT = ROWS * LINES;
-	int t = threadIdx.x, lane = t % 32, part = t / 32, log = (int)c.log;
+	int lane = threadIdx.x % 32, part = threadIdx.x / 32, log = (int)c.log;
 	om_i64 first = (om_i64)blockIdx.x * LINES, top = (om_i64)blockIdx.y * ROWS, each = om_coded_part(s.terms) * STEP;
 	float sums[COUNT];
 #pragma unroll
@@ -98,17 +117,7 @@ OM_DEVICE void few(float *out, const float *x, const om_u8 *w, const void *bias,
 					sums[r * LINES + j] = fmaf(y[r][e], numbers[e], sums[r * LINES + j]);
 		}
 	}
-	float own = om_warp_sums<COUNT>(sums);
-	if (lane % (32 / COUNT) == 0)
-		found[part][lane / (32 / COUNT)] = own;
-	__syncthreads();
-	om_i64 row = top + t / LINES, line = first + t % LINES;
-	if (t >= COUNT || row >= s.rows || line >= s.lines)
-		return;
-	float sum = 0;
-	for (int p = 0; p < PARTS; p++)
-		sum += found[p][t];
-	om_coded_end(out, row, line, sum, bias, bias_type, added, s, act, act_a, act_b);
+	few_end<ROWS, LINES>(out, sums, bias, bias_type, added, s, act, act_a, act_b, found);
 }
 
 #define FEW(ROWS)                                                                                                       \
@@ -119,6 +128,83 @@ OM_DEVICE void few(float *out, const float *x, const om_u8 *w, const void *bias,
 	}
 FEW(1)
 FEW(4)
+
+// A scaled_step is what a lane has of a step: what EACH lines and ROWS rows have of its eight terms.
+template <int ROWS, int EACH> struct scaled_step {
+	om_scaled_raw raw[EACH];
+	float y[ROWS][8];
+};
+
+// few_scaled is few for scaled encodings and rows whose terms lie together at multiples of sixteen bytes: EACH lines. What a step
+// reads is asked for before the step before it is computed. A block's lines have less than 2^31 bytes; the weight begins and ends at
+// multiples of four.
+template <int ROWS, int EACH>
+OM_DEVICE void few_scaled(float *out, const float *x, const om_u8 *w, const void *bias, int bias_type, const float *added,
+						  const om_codes &s, const om_coding &c, int act, float act_a, float act_b, float (*found)[ROWS * EACH]) {
+	int lane = threadIdx.x % 32, part = threadIdx.x / 32, log = (int)c.log;
+	om_i64 first = (om_i64)blockIdx.x * EACH, top = (om_i64)blockIdx.y * ROWS;
+	om_scaled how = om_scaled_of(c);
+	w += first * s.w_line;
+	om_u32 skew = (om_u32)((om_u64)w & 3), lines[EACH], half = (om_u32)c.half, bytes = (om_u32)c.bytes;
+	w -= skew; // a multiple of four
+	const float *rows[ROWS];
+	float sums[ROWS * EACH];
+#pragma unroll
+	for (int j = 0; j < EACH; j++)
+		lines[j] = skew + (first + j < s.lines ? j * (om_u32)s.w_line : 0);
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+		rows[r] = x + (top + r < s.rows ? top + r : top) * s.x_line;
+#pragma unroll
+	for (int i = 0; i < ROWS * EACH; i++)
+		sums[i] = 0;
+	int each = (int)om_coded_part(s.terms) * STEP, terms = (int)s.terms;
+	int to = (part + 1) * each < terms ? (part + 1) * each : terms;
+	auto read = [&](scaled_step<ROWS, EACH> &n, int k) {
+		om_u32 i = k & ((1 << log) - 1), block = (om_u32)(k >> log) * bytes;
+		om_u32 codes = block + (om_u32)c.head + (half > 0 ? i & (half - 1) : i);
+#pragma unroll
+		for (int j = 0; j < EACH; j++)
+			n.raw[j] = om_scaled_fetch(w, lines[j] + block, lines[j] + codes, how);
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			om_coded_terms<8>(n.y[r], rows[r], k, 1, 1);
+	};
+	int k = part * each + lane * 8;
+	scaled_step<ROWS, EACH> now;
+	if (k < to)
+		read(now, k);
+#pragma unroll 1
+	while (k < to) {
+		int after = k + STEP, shift = k & half ? 4 : 0;
+		om_u32 i = k & ((1 << log) - 1), block = (om_u32)(k >> log) * bytes;
+		om_u32 codes = block + (om_u32)c.head + (half > 0 ? i & (half - 1) : i);
+		scaled_step<ROWS, EACH> next = now;
+		if (after < to)
+			read(next, after);
+#pragma unroll
+		for (int j = 0; j < EACH; j++) {
+			float numbers[8];
+			om_scaled_numbers(numbers, now.raw[j], lines[j] + block, lines[j] + codes, shift, how);
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+#pragma unroll
+				for (int e = 0; e < 8; e++)
+					sums[r * EACH + j] = fmaf(now.y[r][e], numbers[e], sums[r * EACH + j]);
+		}
+		now = next;
+		k = after;
+	}
+	few_end<ROWS, EACH>(out, sums, bias, bias_type, added, s, act, act_a, act_b, found);
+}
+
+#define FEW_SCALED(ROWS, EACH)                                                                                          \
+	OM_KERNEL(om_codes_scaled_##ROWS, float *out, const float *x, const om_u8 *w, ENDING) {                               \
+		__shared__ float found[PARTS][ROWS * EACH];                                                                        \
+		few_scaled<ROWS, EACH>(out, x, w, bias, bias_type, added, s, c, act, act_a, act_b, found);                          \
+	}
+FEW_SCALED(1, 2)
+FEW_SCALED(4, 2)
 
 // om_codes_many computes MANY_LINES lines of ROWS_EACH rows for each warp. The numbers of a step are made once, by all warps, and lie
 // in shared memory: the first four of each lane, then the others.

@@ -233,3 +233,85 @@ OM_DEVICE void om_numbers(float *to, const om_coded &r, int i, const om_coding &
 		to[e] = dtype == OM_F32 ? x : om_rounded(x, dtype);
 	}
 }
+
+// What scaled encodings are: a block begins with a scale, of OM_F16, OM_BF16 or OM_F32, which the code that stands for nothing may
+// follow, and has codes as an om_coding says.
+struct om_scaled {
+	om_u32 mask, flip, code, width; // of codes: their bits, those turned over, what stands for nothing; bytes of a scale
+	bool follows;                   // that code follows the scale
+	int scale, dtype;
+};
+
+OM_DEVICE om_scaled om_scaled_of(const om_coding &c) {
+	int kind = (int)c.kind;
+	bool has_sign = kind == OM_Q8_0 || kind == OM_SINT8;
+	om_scaled s;
+	s.dtype = (int)c.dtype;
+	s.scale = kind == OM_Q4_0 || kind == OM_Q8_0 ? OM_F16 : kind == OM_SINT8 ? OM_F32 : s.dtype;
+	s.width = s.scale == OM_F32 ? 4 : 2;
+	s.follows = kind == OM_INT4 || kind == OM_INT8;
+	s.mask = c.half > 0 ? 0x0f0f0f0fu : ~0u;
+	s.flip = has_sign ? 0x80808080u : 0; // of codes with a sign 128 more
+	s.code = has_sign ? 128 : 8;
+	return s;
+}
+
+// The words that hold eight codes and a scale, and the code that stands for nothing.
+struct om_scaled_raw {
+	om_u32 codes[3], scale[2], code;
+};
+
+// om_scaled_fetch reads what eight numbers are made of: the codes from codes on, of a block that begins at block, both counted
+// from base, a multiple of four. Of each word that is read, bytes are needed.
+OM_DEVICE om_scaled_raw om_scaled_fetch(const om_u8 *base, om_u32 block, om_u32 codes, const om_scaled &s) {
+	om_scaled_raw r;
+	r.codes[0] = *(const om_u32 *)(base + (codes & ~3u));
+	r.codes[1] = *(const om_u32 *)(base + (codes & ~3u) + 4);
+	r.codes[2] = *(const om_u32 *)(base + (codes + 7 & ~3u));
+	r.scale[0] = *(const om_u32 *)(base + (block & ~3u));
+	r.scale[1] = *(const om_u32 *)(base + (block + 3 & ~3u));
+	r.code = s.follows ? base[block + s.width] : s.code;
+	return r;
+}
+
+// om_skewed are the four bytes that begin in a word, at a place whose lowest two bits say where, and end in the next.
+OM_DEVICE om_u32 om_skewed(om_u32 word, om_u32 next, om_u32 at) {
+#ifdef __CUDA_ARCH__
+	return __funnelshift_r(word, next, at * 8);
+#else
+	return (om_u32)(((om_u64)next << 32 | word) >> (at & 3) * 8);
+#endif
+}
+
+// om_whole is byte i of a word, and 2^23.
+OM_DEVICE float om_whole(om_u32 word, int i) {
+#ifdef __CUDA_ARCH__
+	return om_bits_float(__byte_perm(word, 0x4b000000u, 0x7540 | i));
+#else
+	return om_bits_float(0x4b000000u | (word >> 8 * i & 0xff));
+#endif
+}
+
+// om_scaled_numbers makes eight numbers of what was read, the same that om_numbers makes: differences of codes are exact as floats,
+// and a product that is rounded to bfloat16 is finite where its scale is, and else stays as it is.
+OM_DEVICE void om_scaled_numbers(float *to, const om_scaled_raw &r, om_u32 block, om_u32 codes, int shift, const om_scaled &s) {
+	om_u32 low = om_skewed(r.codes[0], r.codes[1], codes) >> shift & s.mask ^ s.flip;
+	om_u32 high = om_skewed(r.codes[1], r.codes[2], codes) >> shift & s.mask ^ s.flip;
+	float scale = om_float_of(om_skewed(r.scale[0], r.scale[1], block), s.scale), nothing = om_bits_float(0x4b000000u | r.code);
+#pragma unroll
+	for (int e = 0; e < 8; e++)
+		to[e] = om_times(om_whole(e < 4 ? low : high, e % 4) - nothing, scale);
+	if (s.dtype == OM_BF16) {
+		bool finite = (om_float_bits(scale) & 0x7f800000u) != 0x7f800000u;
+		om_u32 keep = finite ? 0xffff0000u : ~0u, half = finite ? 0x7fff : 0, odd = finite ? 1 : 0;
+#pragma unroll
+		for (int e = 0; e < 8; e++) {
+			om_u32 b = om_float_bits(to[e]);
+			to[e] = om_bits_float(b + half + (b >> 16 & odd) & keep);
+		}
+	} else if (s.dtype == OM_F16) {
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			to[e] = om_rounded(to[e], OM_F16);
+	}
+}
