@@ -113,6 +113,9 @@ func launchReduction(l *launch) error {
 			order = number(l.attrs, "correction", 0)
 		}
 	}
+	if wholeRows(l.kind, order, x.dtype, gone) {
+		return launchRows(l, kept, outputs, count, parts, op, order)
+	}
 	c := l.call("om_reduce_" + name).write(out).i32(dtypeCodes[out.dtype]).read(x).i32(dtypeCodes[x.dtype])
 	c.layout(kept).layout(gone).i64(outputs).i64(count).i32(op)
 	if name == "f" {
@@ -132,6 +135,45 @@ func launchReduction(l *launch) error {
 		return c.i64(count).i32(op).f64(order).i64(parts).perRow(outputs)
 	}
 	return c.i32(op).i64(parts).perRow(outputs)
+}
+
+// wholeRows reports whether om_reduce_rows can combine rows of such elements.
+func wholeRows(kind graph.Kind, order float64, dtype tensor.DType, row tensor.Layout) bool {
+	switch kind {
+	case "sum", "nansum", "mean", "amax", "amin":
+	case "norm":
+		if order != 1 && order != 2 {
+			return false
+		}
+	default:
+		return false
+	}
+	row = row.Joined()
+	return isReal(dtype) && dtype != tensor.Float64 && len(row.Shape) == 1 && row.Strides[0] == 1
+}
+
+// mostWarpRow is how many elements of a row, or of a part of one, a warp goes over; of longer ones a block does.
+const mostWarpRow = 1024
+
+// launchRows combines rows whose elements lie one behind the other.
+func launchRows(l *launch, lines tensor.Layout, outputs, count, parts int64, op int32, order float64) error {
+	x, out := l.in[0], l.out[0]
+	fours, warps := count%4 == 0 && vectors(x, 4, 1, lines.Strides...), int64(1)
+	if ceilDiv(count, parts) > mostWarpRow {
+		warps = rowThreads / 32
+	}
+	c := l.call("om_reduce_rows").write(out).i32(dtypeCodes[out.dtype]).read(x).i32(dtypeCodes[x.dtype]).layout(lines)
+	c.i64(outputs).i64(count).i32(op).f64(order).i64(parts).i64(ceilDiv(ceilDiv(count, parts), 4) * 4)
+	if parts == 1 {
+		return c.i64(0).i32(int32(flag(fours))).i32(int32(warps)).perWarps(outputs, warps)
+	}
+	noted := l.work.slice(0, outputs*parts*16)
+	err := c.scratch(noted).i32(int32(flag(fours))).i32(int32(warps)).perWarps(outputs*parts, warps)
+	if err != nil {
+		return err
+	}
+	c = l.call("om_reduce_join_f").write(out).i32(dtypeCodes[out.dtype]).scratch(noted).i64(outputs)
+	return c.i64(count).i32(op).f64(order).i64(parts).perRow(outputs)
 }
 
 // beside reports whether the elements of a view that follow each other lie next to each other.

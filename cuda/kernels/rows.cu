@@ -299,6 +299,127 @@ OM_DEVICE float all_most(float x, int warps, float *shared) {
 	int own = warps == 1 ? (int)(blockDim.x / 32) : 1, lane = (int)(warps == 1 ? threadIdx.x % 32 : threadIdx.x), wide = warps * 128; \
 	for (om_i64 row = (om_i64)blockIdx.x * own + (warps == 1 ? threadIdx.x / 32 : 0); row < (n); row += (om_i64)gridDim.x * own)
 
+OM_DEVICE double put_together(double a, double b) { return a + b; }
+OM_DEVICE float put_together(float a, float b) { return b > a || b != b ? b : a; }
+
+// walked adds up elements from up to end of a row that begins at base, as double, or finds the greatest, as float: lane has
+// every wide-th four of them, and reads four fours before it uses any, so that many reads are under way. Elements that cannot be
+// read in fours are read alone, and put together in the same order. What an op makes of elements before that is the same few
+// instructions for all ops, and what is missing at the end counts as nothing, so that nothing branches for an element.
+template <class A>
+OM_DEVICE A walked(A start, const void *in, int type, om_i64 base, om_i64 from, om_i64 end, int lane, int wide, int fours, int op,
+				   double order) {
+	A mine[4] = {start, start, start, start};
+	om_u32 kept = op == NORM ? 0x7fffffffu : 0xffffffffu, turned = op == AMIN ? 0x80000000u : 0, blank = 0;
+	bool numbers = op == NANSUM, squares = op == NORM && order == 2;
+	int as = fours ? type : OM_F32;
+	if (sizeof(A) == 4) {
+		blank = as == OM_F32 ? 0xff800000u : as == OM_F16 ? 0xfc00fc00u : 0xff80ff80u;
+		blank ^= op != AMIN ? 0 : as == OM_F32 ? 0x80000000u : 0x80008000u;
+	}
+	for (om_i64 j = from + lane * 4; j < end; j += EACH * wide) {
+		om_16 raw[EACH];
+#pragma unroll
+		for (int k = 0; k < EACH; k++)
+			raw[k].x = raw[k].y = raw[k].z = raw[k].w = blank;
+		if (!fours) {
+#pragma unroll 1
+			for (int l = 0; l < 4; l++) {
+#pragma unroll
+				for (int k = 0; k < EACH; k++) { // the last of four ends as w
+					raw[k].x = raw[k].y, raw[k].y = raw[k].z, raw[k].z = raw[k].w, raw[k].w = blank;
+					if (j + k * wide + l < end)
+						raw[k].w = om_float_bits(om_load_f(in, base + j + k * wide + l, type));
+				}
+			}
+		} else if (type == OM_F32) {
+#pragma unroll
+			for (int k = 0; k < EACH; k++)
+				if (j + k * wide < end)
+					raw[k] = *(const om_16 *)((const float *)in + base + j + k * wide);
+		} else {
+#pragma unroll
+			for (int k = 0; k < EACH; k++)
+				if (j + k * wide < end) {
+					om_8 half = *(const om_8 *)((const om_u16 *)in + base + j + k * wide);
+					raw[k].x = half.x, raw[k].y = half.y;
+				}
+		}
+		if (as != OM_F32) {
+#pragma unroll
+			for (int k = 0; k < EACH; k++) {
+				om_u32 low = raw[k].x, high = raw[k].y;
+				raw[k].x = om_float_bits(om_below(low, as)), raw[k].y = om_float_bits(om_above(low, as));
+				raw[k].z = om_float_bits(om_below(high, as)), raw[k].w = om_float_bits(om_above(high, as));
+			}
+		}
+#pragma unroll
+		for (int k = 0; k < EACH; k++) {
+			om_u32 four[4] = {raw[k].x, raw[k].y, raw[k].z, raw[k].w};
+#pragma unroll
+			for (int l = 0; l < 4; l++) {
+				float x = om_bits_float((four[l] & kept) ^ turned);
+				A y = (A)(numbers && x != x ? 0 : x);
+				if (sizeof(A) == 8)
+					y *= squares ? y : 1;
+				mine[l] = put_together(mine[l], y);
+			}
+		}
+	}
+	A all = put_together(put_together(mine[0], mine[1]), put_together(mine[2], mine[3]));
+#pragma unroll 1
+	for (int apart = 16; apart > 0; apart /= 2)
+		all = put_together(all, (A)__shfl_xor_sync(0xffffffffu, all, apart));
+	return all;
+}
+
+// A reduction of floats of at most 32 bits whose rows lie one element behind the other: a warp or a block for each row, or
+// for each of its parts, of each elements, a multiple of four. lines says where rows begin.
+OM_KERNEL(om_reduce_rows, void *out, int out_type, const void *in, int type, OM_GIVEN om_layout lines, om_i64 outputs, om_i64 count,
+		  int op, double order, om_i64 parts, om_i64 each, found<double> *noted, int fours, int warps) {
+	__shared__ double shared[32];
+	ROW(unit, outputs * parts) {
+		om_i64 o = unit, from = 0, end = count;
+		if (parts > 1) {
+			o = unit / parts, from = (unit - o * parts) * each;
+			end = from + each < count ? from + each : count;
+		}
+		om_i64 base = om_at(lines, o);
+		double all;
+		if (op == AMAX || op == AMIN)
+			all = walked(-OM_INF, in, type, base, from, end, lane, wide, fours, op, order);
+		else
+			all = walked(0.0, in, type, base, from, end, lane, wide, fours, op, order);
+		if (warps > 1) {
+			__syncthreads();
+			if (threadIdx.x % 32 == 0)
+				shared[threadIdx.x / 32] = all;
+			__syncthreads();
+			all = shared[0];
+			for (int i = 1; i < warps; i++) {
+				if (op == AMAX || op == AMIN)
+					all = put_together((float)all, (float)shared[i]);
+				else
+					all += shared[i];
+			}
+		}
+		if (lane != 0)
+			continue;
+		if (op == AMIN)
+			all = -all;
+		if (parts > 1) {
+			noted[unit].value = all;
+			noted[unit].at = from < end ? unit - o * parts : -1;
+			continue;
+		}
+		if (op == MEAN)
+			all /= (double)count;
+		if (op == NORM && order == 2)
+			all = sqrt(all);
+		om_store_d(out, o, out_type, all);
+	}
+}
+
 OM_KERNEL(om_softmax_rows, void *out, const void *in, int type, OM_GIVEN om_layout lines, int count, om_i64 n, int logarithm, int safe,
 		  int warps) {
 	__shared__ float shared[32];
