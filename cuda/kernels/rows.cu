@@ -474,7 +474,7 @@ OM_KERNEL(om_norm_rows, void *out, const void *in, int type, OM_GIVEN om_layout 
 	__shared__ float shared[32];
 	ROW(row, n) {
 		float x[EACH][4], mean = 0, squares = 0;
-		om_i64 from = om_at(rows, row), group = row % groups * channels;
+		om_i64 from = om_at(rows, row), group = groups > 1 ? row % groups * channels : 0;
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
 			int j = i * wide + lane * 4;
