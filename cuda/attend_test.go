@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/optimem/optimem/cuda"
@@ -330,6 +331,7 @@ func compareAlone(t *testing.T, dev *cuda.Device) {
 		k            int
 	}{
 		"floats":         {"linear", f32, f32, "", 520},
+		"below zero":     {"linear", f32, f32, "", 72}, // products that are too small for a number leave its sign
 		"a matrix":       {"matmul", f32, f32, "", 520},
 		"brain halves":   {"linear", bf16, bf16, "", 520},
 		"halves":         {"linear", f16, f16, "", 77},
@@ -351,6 +353,9 @@ func compareAlone(t *testing.T, dev *cuda.Device) {
 				op := graph.Op{Kind: c.kind, Attrs: graph.Attrs{graph.RowsAlone: true, "act": ""}}
 				if c.precision != "" {
 					op.Attrs["precision"] = c.precision
+				}
+				if name == "below zero" {
+					x, w = tensor.Of(slices.Repeat([]float32{1e-30}, m*c.k), m, c.k), tensor.Of(slices.Repeat([]float32{-1e-30}, n*c.k), n, c.k)
 				}
 				in := []*tensor.Tensor{x, w}
 				switch {

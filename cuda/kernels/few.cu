@@ -48,16 +48,20 @@ template <int SIZE> OM_DEVICE void widen_sixteen(float *to, const char *from, in
 		widen_four(to + i, words[i / 8] >> i % 8 * 8, OM_I8);
 }
 
-// few_add adds the products of a lot, whose terms from had on are zero, whatever the scale.
+// few_add adds the products of a lot that has so many terms, up to a multiple of DEPTH, as blocks of many rows do: what is behind them is
+// zero, whatever the scale.
 template <int ROWS, int SIZE> OM_DEVICE void few_add(float *sums, const char *weight, const float *terms, int had, int type, float scale) {
 	typedef few_lot<ROWS, SIZE> lot;
 	const int EACH = 16 / SIZE, TOGETHER = ROWS == 1 && SIZE > 1 ? 2 : 1;
+	int all = (had + DEPTH - 1) / DEPTH * DEPTH;
 #pragma unroll TOGETHER
-	for (int c = 0; c < lot::CHUNKS; c++) {
+	for (int c = 0; c * EACH < all; c++) {
 		float y[EACH];
 		widen_sixteen<SIZE>(y, weight + c * 16, type);
 #pragma unroll
 		for (int e = 0; e < EACH; e += 4) {
+			if (EACH > DEPTH && c * EACH + e >= all)
+				break;
 			if (SIZE == 1)
 #pragma unroll
 				for (int i = 0; i < 4; i++)
@@ -144,8 +148,9 @@ OM_DEVICE void few(float *out, const float *left, om_i64 apart, WEIGHT, SCALED_E
 		om_i64 r = top + i;
 		if (r >= m || c >= n)
 			break;
-		float x = found[i * LINES + lane];
-		for (int p = 1; p < parts; p++)
+		float x = parts > 1 ? 0.0f : found[i * LINES + lane];
+#pragma unroll 1
+		for (int p = 0; p < parts && parts > 1; p++)
 			x += found[(p * ROWS + i) * LINES + lane];
 		if (bias)
 			x += any_at(bias, c * bias_step, bias_type);
