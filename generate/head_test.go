@@ -69,6 +69,7 @@ func TestHead(t *testing.T) {
 		want[i] = fmt.Sprint(got.Likely)
 	}
 	paged := runtime.Options{Mode: plan.Page, Threads: 1}
+	var accepted int64
 	for kind, head := range heads {
 		for _, c := range []struct {
 			name string
@@ -116,11 +117,17 @@ func TestHead(t *testing.T) {
 				group.Wait()
 				s := e.Stats()
 				some := s.Accepted > 0 && s.Accepted < s.Guessed
+				if accepted += s.Accepted; testing.Short() { // of few texts a case can have none
+					some = s.Accepted < s.Guessed
+				}
 				if c.o.Speculate > 1 && !some || c.o.Speculate < 0 && s.Guessed > 0 {
 					t.Errorf("%d of %d guesses were right", s.Accepted, s.Guessed)
 				}
 			})
 		}
+	}
+	if accepted == 0 {
+		t.Error("no guess was right")
 	}
 }
 
