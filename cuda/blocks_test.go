@@ -105,3 +105,15 @@ func TestNearby(t *testing.T) {
 		}
 	}
 }
+
+// TestInTapOrder: blocks of floats count in 32 bits how far it is from a term to the one that a thread copies next, which may be
+// two channels away.
+func TestInTapOrder(t *testing.T) {
+	a := graph.Attrs{"dilation": []int{1, 1}}
+	for plane, want := range map[int]bool{1 << 20: true, 1<<30 - 4096: true, 1 << 30: false, -1 << 30: false} {
+		x := tensor.Layout{Shape: tensor.Shape{1, 3, 8, 8}, Strides: []int{0, plane, 8, 1}}
+		if got := inTapOrder(x, tensor.Contiguous(4, 3, 3, 3), a); got != want {
+			t.Errorf("channels %d apart: %v", plane, got)
+		}
+	}
+}

@@ -159,7 +159,7 @@ func planar(s tensor.Shape) tensor.Shape {
 const mostTaps = 768
 
 // inTapOrder reports whether a weight's elements lie in the order of its dimensions, line by line, and what a window reads lies
-// near its begin, as kernels/conv_f32.cu wants.
+// near its begin, as kernels/conv_f32.cu wants: from a term to the one that a thread copies next are at most two channels.
 func inTapOrder(x, w tensor.Layout, a graph.Attrs) bool {
 	taps, step := 1, 1
 	for d := len(w.Shape) - 1; d > 0; d-- {
@@ -168,7 +168,7 @@ func inTapOrder(x, w tensor.Layout, a graph.Attrs) bool {
 		}
 		step *= w.Shape[d]
 	}
-	far := 0
+	far := 2 * max(x.Strides[1], -x.Strides[1])
 	for d, k := range w.Shape[2:] {
 		taps *= k
 		far += k * a.Ints("dilation")[d] * max(x.Strides[2+d], -x.Strides[2+d])

@@ -49,11 +49,11 @@ func compareProducts(t *testing.T, dev device.Device) {
 		parts bool // there are parts
 	}{
 		"large blocks": {func(w *written) graph.Operand {
-			return w.op("matmul", graph.Attrs{"alpha": 1.0}, w.constant(false, 82, 100, 13), w.constant(false, 82, 13, 100))
+			return w.op("matmul", graph.Attrs{"alpha": 1.0}, w.constant(false, 82, 100, 37), w.constant(false, 82, 37, 100))
 		}, false},
 		"large blocks, bias and sum": {func(w *written) graph.Operand {
 			a := graph.Attrs{"act": "relu"}
-			return w.op("linear", a, w.constant(false, 130, 3), w.constant(false, 8500, 3), w.constant(false, 8500), w.constant(false, 130, 8500))
+			return w.op("linear", a, w.constant(false, 130, 34), w.constant(false, 5300, 34), w.constant(false, 5300), w.constant(false, 130, 5300))
 		}, false},
 		"blocks between": {func(w *written) graph.Operand {
 			a := graph.Attrs{"alpha": 0.5, "beta": 2.0}
@@ -102,7 +102,7 @@ func compareProducts(t *testing.T, dev device.Device) {
 		}
 	}
 	convs := map[string]func(w *written) graph.Operand{
-		"conv, large blocks":      conv(window{1, 0, 1, 1}, "relu", false, []int{1, 3, 100, 110}, 100, 3, 1, 1),
+		"conv, large blocks":      conv(window{1, 1, 1, 1}, "relu", false, []int{1, 4, 100, 110}, 100, 4, 3, 3),
 		"conv, blocks between":    conv(window{2, 1, 1, 1}, "silu", true, []int{1, 5, 127, 126}, 60, 5, 3, 3),
 		"conv, few outputs":       conv(window{1, 2, 2, 1}, "", true, []int{1, 6, 9, 10}, 17, 6, 3, 3),
 		"conv, even":              conv(window{2, 0, 1, 2}, "relu", true, []int{2, 8, 8, 8}, 48, 4, 2, 2),

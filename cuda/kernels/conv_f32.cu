@@ -7,61 +7,85 @@
 // looked up as it is copied. Terms are in the weight's order, so a window's are those of one channel behind those of the one
 // before.
 
-// A tap is a place in the kernel: how far from a window's begin it lies, in elements and along each dimension.
+// A tap is a place in the kernel: how far from a window's begin it lies along each dimension. on is from there to the next term
+// that a thread copies, in elements.
 struct tap {
-	int offset, z, y, x;
+	int on, z, y, x;
 };
 
 // The windows are a factor whose lines are pixels: see strided in tile.h.
 template <int LINES, int THREADS> struct windows {
 	static const int COUNT = LINES * DEPTH / THREADS, FURTHER = THREADS / LINES;
-	const float *x, *begin; // of everything, and of the thread's window
+	// Where the term is that the thread copies next, and its tap; taps_on is from there to the next one's, around count. rest is
+	// how many terms there are from the part's first one on.
+	const float *from;
 	const tap *taps;
-	om_i64 step; // between channels
-	int in[3], at[3], channels, count;
-	// The term that the thread copies next.
-	int channel, tap_at;
+	tap p;
+	int in[3], at[3], tap_at, taps_on, count, rest;
 #if !AHEAD
 	float hold[COUNT];
 #endif
 
-	// next finds the next term, and returns null where it lies outside.
-	__device__ __forceinline__ const float *next() {
-		tap p = taps[tap_at];
-		bool inside = channel < channels && (unsigned)(at[0] + p.z) < (unsigned)in[0] && (unsigned)(at[1] + p.y) < (unsigned)in[1] &&
-					  (unsigned)(at[2] + p.x) < (unsigned)in[2];
-		const float *from = begin + channel * step + p.offset;
-		tap_at += FURTHER;
-		while (tap_at >= count) {
-			tap_at -= count;
-			channel++;
+	// list makes the list of taps, count of them.
+	static __device__ __forceinline__ void list(tap *taps, int count, const geometry &g) {
+		int wide = (int)g.kernel[2], high = (int)g.kernel[1];
+		auto offset = [&](int i) {
+			return i / wide / high * (int)g.dilation[0] * g.x[2] + i / wide % high * (int)g.dilation[1] * g.x[3] +
+				   i % wide * (int)g.dilation[2] * g.x[4];
+		};
+		for (int i = threadIdx.x; i < count; i += THREADS) {
+			int next = i + FURTHER, channels = next / count;
+			tap p;
+			p.on = (int)(channels * g.x[1] + offset(next - channels * count) - offset(i));
+			p.z = i / wide / high * (int)g.dilation[0], p.y = i / wide % high * (int)g.dilation[1];
+			p.x = i % wide * (int)g.dilation[2];
+			taps[i] = p;
 		}
-		return inside ? from : 0;
+	}
+
+	// begin sets the first term, of terms that there are; the window begins at x.
+	__device__ __forceinline__ void begin(const float *x, const tap *of, int many, const geometry &g, om_i64 term, om_i64 terms) {
+		taps = of, count = many, taps_on = (int)kept(FURTHER % many), tap_at = (int)(term % many), p = taps[tap_at];
+		from = x + term / many * g.x[1] + p.z * g.x[2] + p.y * g.x[3] + p.x * g.x[4];
+		rest = terms - term < 1 << 30 ? (int)(terms - term) : 1 << 30;
+	}
+
+	// inside says whether a part's term i lies there, next goes on to the one after it.
+	__device__ __forceinline__ bool inside(int i) const {
+		return (rest > i * FURTHER) & ((unsigned)(at[0] + p.z) < (unsigned)in[0]) & ((unsigned)(at[1] + p.y) < (unsigned)in[1]) &
+			   ((unsigned)(at[2] + p.x) < (unsigned)in[2]);
+	}
+	__device__ __forceinline__ void next(int i) {
+		from += p.on, tap_at += taps_on;
+		if (tap_at >= count)
+			tap_at -= count;
+		p = taps[tap_at];
+		if (i == COUNT - 1)
+			rest -= DEPTH;
 	}
 
 #if AHEAD
-	__device__ __forceinline__ void copy(float (*part)[PITCH(LINES)]) {
-		int t = threadIdx.x;
-		om_u32 to = shared_at(part) + (t / LINES * PITCH(LINES) + t % LINES) * 4;
-#pragma unroll
-		for (int i = 0; i < COUNT; i++) {
-			const float *from = next();
-			begin_copy(to + i * FURTHER * PITCH(LINES) * 4, from ? from : x, from != 0);
-		}
+	// turn begins to copy a term of the next part while the product of a term of another part is computed.
+	__device__ __forceinline__ void turn(place part, int term) {
+		int t = threadIdx.x, i = term / (DEPTH / COUNT);
+		if (term % (DEPTH / COUNT))
+			return;
+		begin_copy(further(part, (t / LINES + i * FURTHER) * PITCH(LINES) + t % LINES), from, inside(i));
+		next(i);
 	}
 #else
 	__device__ __forceinline__ void load() {
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
-			const float *from = next();
-			hold[i] = from ? *from : 0;
+			hold[i] = inside(i) ? *from : 0;
+			next(i);
 		}
 	}
-	__device__ __forceinline__ void store(float (*to)[PITCH(LINES)]) {
+	__device__ __forceinline__ void store(place to) {
 		int t = threadIdx.x;
 #pragma unroll
 		for (int i = 0; i < COUNT; i++)
-			to[t / LINES + i * FURTHER][t % LINES] = hold[i];
+			to[(t / LINES + i * FURTHER) * PITCH(LINES) + t % LINES] = hold[i];
 	}
 #endif
 };
@@ -94,13 +118,7 @@ OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w
 	__shared__ __align__(16) float space[own::FLOATS];
 	OM_DYNAMIC(tap, taps);
 	int t = threadIdx.x, count = (int)(g.kernel[0] * g.kernel[1] * g.kernel[2]);
-	for (int i = t; i < count; i += own::THREADS) {
-		int wide = (int)g.kernel[2], high = (int)g.kernel[1];
-		tap p;
-		p.z = i / wide / high * (int)g.dilation[0], p.y = i / wide % high * (int)g.dilation[1], p.x = i % wide * (int)g.dilation[2];
-		p.offset = (int)(p.z * g.x[2] + p.y * g.x[3] + p.x * g.x[4]);
-		taps[i] = p;
-	}
+	windows<COLS, own::THREADS>::list(taps, count, g);
 	__syncthreads();
 	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], n = g.batch * pixels, k = g.inputs * count;
 	spot s = spot_of(g.outputs, n, g.groups, ROWS, COLS);
@@ -114,9 +132,9 @@ OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w
 	values.at[2] = p % wide * (int)g.stride[2] - (int)g.padding[2];
 	values.at[1] = p / wide % high * (int)g.stride[1] - (int)g.padding[1];
 	values.at[0] = p / wide / high * (int)g.stride[0] - (int)g.padding[0];
-	values.x = x, values.taps = taps, values.step = g.x[1], values.channels = (int)g.inputs, values.count = count;
-	values.begin = x + image * g.x[0] + s.z * g.inputs * g.x[1] + values.at[0] * g.x[2] + values.at[1] * g.x[3] + values.at[2] * g.x[4];
-	values.channel = (int)(term / count), values.tap_at = (int)(term % count);
+	const float *window = x + image * g.x[0] + s.z * g.inputs * g.x[1];
+	window += values.at[0] * g.x[2] + values.at[1] * g.x[3] + values.at[2] * g.x[4];
+	values.begin(window, taps, count, g, term, k);
 	for (int d = 0; d < 3; d++)
 		values.in[d] = mine < n ? (int)g.in[d] : 0;
 

@@ -17,6 +17,9 @@ OM_DEVICE void product(float *out, float *parts, FACTORS(const om_layout &), END
 	typedef tile<ROWS, COLS, TALL, WIDE> own;
 	__shared__ __align__(16) float space[own::FLOATS];
 	spot at = spot_of(m, n, batch, ROWS, COLS);
+	__shared__ spot where; // which the product leaves no registers for
+	if (threadIdx.x == 0)
+		where = at;
 	om_i64 from = at.part * part, to = from + part < k ? from + part : k;
 	strided<ROWS, own::THREADS, false> lefts;
 	strided<COLS, own::THREADS, true> rights;
@@ -26,6 +29,7 @@ OM_DEVICE void product(float *out, float *parts, FACTORS(const om_layout &), END
 	float sums[TALL][WIDE];
 	own::multiply(sums, space, lefts, rights, from, to);
 	own::finish(sums, space, [&](int row, int column, float *x) {
+		const spot &at = where;
 		om_i64 r = at.top + row, c = at.first + column;
 		if (r >= m || c >= n)
 			return;

@@ -65,13 +65,6 @@ OM_DEVICE float value(to_tf32, float x) {
 // swizzled is where 16 bytes of a line lie in shared memory: eight lines' lie in different banks.
 OM_DEVICE int swizzled(int line, int chunk) { return line * LINE + ((chunk ^ (line >> 1 & 3)) << 4); }
 
-// kept is x, which the compiler keeps in a register instead of computing it again where it is needed.
-OM_DEVICE om_u32 kept(om_u32 x) {
-	om_u32 y;
-	asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-	return y;
-}
-
 // hold reads 16 bytes, or has zeros where they are not there.
 OM_DEVICE void hold(om_u32 *held, const void *from, bool there) {
 	uint4 x = make_uint4(0, 0, 0, 0);

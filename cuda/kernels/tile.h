@@ -22,6 +22,9 @@
 #define STAGES 2
 #endif
 
+// TURN is the term during whose product the next part's copies begin: not the first, for which all warps wait.
+#define TURN 1
+
 // PITCH keeps terms apart so that what a warp writes lies in different banks.
 #define PITCH(lines) ((lines) + 4)
 
@@ -35,6 +38,17 @@ enum { ALONG, ACROSS, ACROSS_FOURS };
 OM_DEVICE om_u32 shared_at(const void *p) { return (om_u32)__cvta_generic_to_shared(p); }
 
 #endif
+
+// kept is x, which the compiler keeps in a register instead of computing it again where it is needed.
+OM_DEVICE om_u32 kept(om_u32 x) {
+#ifdef __CUDA_ARCH__
+	om_u32 y;
+	asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+	return y;
+#else
+	return x;
+#endif
+}
 
 #if AHEAD
 
@@ -71,38 +85,58 @@ OM_DEVICE void write_four(float *to, const float *from) {
 #endif
 }
 
+// A place is where a float in shared memory is; that of a part of a factor is of its first line's first term.
+#if AHEAD
+typedef om_u32 place;
+OM_DEVICE place place_of(const float *p) { return kept(shared_at(p)); }
+OM_DEVICE place further(place p, int floats) { return p + floats * 4; }
+OM_DEVICE void read_four(float *to, place from) {
+	asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+				 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+				 : "r"(from));
+}
+OM_DEVICE void write_four(place to, const float *from) {
+	asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3])
+				 : "memory");
+}
+OM_DEVICE void write_one(place to, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
+#else
+typedef float *place;
+OM_DEVICE place place_of(float *p) { return p; }
+OM_DEVICE place further(place p, int floats) { return p + floats; }
+OM_DEVICE void write_one(place to, float x) { *to = x; }
+#endif
+
 // A strided factor is LINES lines of k terms each in memory, which THREADS threads copy.
 template <int LINES, int THREADS, bool FOURS> struct strided {
 	// A thread copies a term of NEXT lines apart, or of a line, or of four, terms that are FURTHER apart.
 	static const int COUNT = LINES * DEPTH / THREADS, NEXT = THREADS / DEPTH, FURTHER = THREADS / LINES;
-	// Where what the thread copies next begins: of each line, or of the only one, first. step is to the next term.
+	// Where what the thread copies next begins, and from there to the next part's.
 	const float *at[COUNT];
-	om_i64 step;
-	// lines has a bit for each of them that is there, or says how many of four are; rest is how many terms there are, from the
-	// thread's first one on, slot where in a part that is.
-	int how, lines, rest, slot;
+	om_i64 part;
+	// rest is how many terms there are, from the thread's first one on, slot where in a part that is, fours how many of four
+	// lines there are.
+	int how, rest, slot, fours;
 #if !AHEAD
 	float hold[COUNT];
 #endif
 
-	// begin sets what the factor is, from a term on: place says where one of count lines begins.
+	// begin sets what the factor is, from a term on: begins says where one of count lines begins. Instead of lines that are
+	// not there the first one is read, for results that nobody writes.
 	template <class F>
-	__device__ __forceinline__ void begin(const float *p, om_i64 s, om_i64 from, om_i64 terms, int lie, om_i64 count, F place) {
+	__device__ __forceinline__ void begin(const float *p, om_i64 step, om_i64 from, om_i64 terms, int lie, om_i64 count, F begins) {
 		int t = threadIdx.x, own = lie == ALONG ? t / DEPTH : lie == ACROSS ? t % LINES : t % (LINES / 4) * 4;
 		int term = lie == ALONG ? t % DEPTH : lie == ACROSS ? t / LINES : t / (LINES / 4);
-		step = s, how = lie, slot = term * PITCH(LINES) + own, lines = 0;
+		int each = lie == ALONG ? 0 : lie == ACROSS ? FURTHER : FURTHER * 4;
+		how = lie, part = DEPTH * step, slot = term * PITCH(LINES) + own;
 		om_i64 left = terms - from - term;
 		rest = left < 1 << 30 ? (int)left : 1 << 30;
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
-			at[i] = p;
-			if (own + i * NEXT < count && (i == 0 || how == ALONG)) {
-				at[i] += place(own + i * NEXT) + (from + term) * step;
-				lines |= 1 << i;
-			}
+			om_i64 line = own + (lie == ALONG ? i * NEXT : 0);
+			at[i] = p + begins(line < count ? line : 0) + (from + term + i * each) * step;
 		}
-		if (how == ACROSS_FOURS)
-			lines = count - own > 4 ? 4 : count < own ? 0 : (int)(count - own);
+		fours = count - own > 4 ? 4 : count < own ? 0 : (int)(count - own);
 	}
 
 	// next goes on to the next terms.
@@ -110,118 +144,119 @@ template <int LINES, int THREADS, bool FOURS> struct strided {
 		rest -= DEPTH;
 #pragma unroll
 		for (int i = 0; i < COUNT; i++)
-			if (i == 0 || how == ALONG)
-				at[i] += DEPTH * step;
+			at[i] += part;
 	}
 
 #if AHEAD
-	__device__ __forceinline__ void copy(float (*part)[PITCH(LINES)]) {
-		om_u32 to = shared_at(part) + slot * 4;
+	// copy begins to copy the next part.
+	__device__ __forceinline__ void copy(place to) {
+		to = further(to, slot);
 		if (how == ALONG) {
 #pragma unroll
 			for (int i = 0; i < COUNT; i++)
-				begin_copy(to + i * NEXT * 4, at[i], (lines >> i & 1) && rest > 0);
-		} else if (how == ACROSS) {
-#pragma unroll
-			for (int i = 0; i < COUNT; i++)
-				begin_copy(to + i * FURTHER * PITCH(LINES) * 4, at[0] + i * FURTHER * step, lines && rest > i * FURTHER);
-		} else if (FOURS) {
+				begin_copy(further(to, i * NEXT), at[i], rest > 0);
+		} else if (FOURS && how == ACROSS_FOURS) {
 #pragma unroll
 			for (int i = 0; i < COUNT / 4; i++)
-				begin_copy_four(to + i * FURTHER * 4 * PITCH(LINES) * 4, at[0] + i * FURTHER * 4 * step,
-								rest > i * FURTHER * 4 ? lines * 4 : 0);
+				begin_copy_four(further(to, i * FURTHER * 4 * PITCH(LINES)), at[i], rest > i * FURTHER * 4 ? fours * 4 : 0);
+		} else {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				begin_copy(further(to, i * FURTHER * PITCH(LINES)), at[i], rest > i * FURTHER);
 		}
 		next();
 	}
+	// turn copies while the product of a term of another part is computed.
+	__device__ __forceinline__ void turn(place to, int term) {
+		if (term == TURN)
+			copy(to);
+	}
 #else
 	__device__ __forceinline__ void load() {
-		if (how == ALONG) {
-#pragma unroll
-			for (int i = 0; i < COUNT; i++)
-				hold[i] = (lines >> i & 1) && rest > 0 ? *at[i] : 0;
-		} else if (how == ACROSS) {
-#pragma unroll
-			for (int i = 0; i < COUNT; i++)
-				hold[i] = lines && rest > i * FURTHER ? at[0][i * FURTHER * step] : 0;
-		} else if (FOURS) {
+		if (FOURS && how == ACROSS_FOURS) {
 #pragma unroll
 			for (int i = 0; i < COUNT / 4; i++) {
-				const float *p = at[0] + i * FURTHER * 4 * step;
 				bool there = rest > i * FURTHER * 4;
-				if (lines == 4 && there)
-					read_four(hold + 4 * i, p);
+				if (fours == 4 && there)
+					read_four(hold + 4 * i, at[i]);
 				else
 #pragma unroll
 					for (int e = 0; e < 4; e++)
-						hold[4 * i + e] = e < lines && there ? p[e] : 0;
+						hold[4 * i + e] = e < fours && there ? at[i][e] : 0;
 			}
+		} else {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				hold[i] = rest > (how == ALONG ? 0 : i * FURTHER) ? *at[i] : 0;
 		}
 		next();
 	}
 
-	__device__ __forceinline__ void store(float (*part)[PITCH(LINES)]) {
-		float *to = &part[0][0] + slot;
+	__device__ __forceinline__ void store(place to) {
+		to += slot;
 		if (how == ALONG) {
 #pragma unroll
 			for (int i = 0; i < COUNT; i++)
 				to[i * NEXT] = hold[i];
-		} else if (how == ACROSS) {
-#pragma unroll
-			for (int i = 0; i < COUNT; i++)
-				to[i * FURTHER * PITCH(LINES)] = hold[i];
-		} else if (FOURS) {
+		} else if (FOURS && how == ACROSS_FOURS) {
 #pragma unroll
 			for (int i = 0; i < COUNT / 4; i++)
 				write_four(to + i * FURTHER * 4 * PITCH(LINES), hold + 4 * i);
+		} else {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				to[i * FURTHER * PITCH(LINES)] = hold[i];
 		}
 	}
 #endif
 };
 
-// A tile is where a thread's results lie in its block's: in groups of 4 × 4. A warp has 4 × 8 of them at a time.
+// A tile is where a thread's results lie in its block's: in groups of 4 × 4. A warp has 4 × 8 of them at a time. Lanes that
+// differ in the lowest bit read the same columns, those that differ in the next bit the same rows: then 16 lanes are given
+// what they read at once, else eight.
 template <int ROWS, int COLS, int TALL, int WIDE> struct tile {
 	static const int THREADS = ROWS / TALL * (COLS / WIDE);
 	// Results go through shared memory at the end, SOME of a thread's rows at a time.
 	static const int SOME = TALL * COLS > 512 ? 2 : 4, SLAB = ROWS / TALL * SOME;
-	// FLOATS is the shared memory that a block needs.
-	static const int FLOATS = STAGES * DEPTH * (PITCH(ROWS) + PITCH(COLS));
+	// LEFT and RIGHT are the floats of a part of each factor, FLOATS the shared memory that a block needs.
+	static const int LEFT = DEPTH * PITCH(ROWS), RIGHT = DEPTH * PITCH(COLS), FLOATS = STAGES * (LEFT + RIGHT);
 
 	static __device__ __forceinline__ int down() {
 		int t = threadIdx.x, warps = COLS / WIDE / 8;
-		return t / 32 / warps * 4 + t % 32 / 8;
+		return t / 32 / warps * 4 + t / 16 % 2 * 2 + t % 2;
 	}
 	static __device__ __forceinline__ int across() {
 		int t = threadIdx.x, warps = COLS / WIDE / 8;
-		return t / 32 % warps * 8 + t % 8;
+		return t / 32 % warps * 8 + t / 2 % 8;
 	}
 	// row and column are where group i of rows and j of columns begin.
 	static __device__ __forceinline__ int row(int i, int d) { return i * (ROWS / (TALL / 4)) + d * 4; }
 	static __device__ __forceinline__ int column(int j) { return j * (COLS / (WIDE / 4)) + across() * 4; }
 
-	// add adds the products of a part of the terms.
-	static __device__ __forceinline__ void add(float (*sums)[WIDE], const float (*a)[PITCH(ROWS)], const float (*b)[PITCH(COLS)]) {
+	// add adds the products of a part of the terms, whose first groups are at x and y. turn is called for each term.
+	template <class F> static __device__ __forceinline__ void add(float (*sums)[WIDE], place x, place y, F turn) {
 #pragma unroll
 		for (int term = 0; term < DEPTH; term++) {
-			float x[TALL], y[WIDE];
+			turn(term);
+			float a[TALL], b[WIDE];
 #pragma unroll
 			for (int i = 0; i < TALL; i += 4)
-				read_four(x + i, &a[term][row(i / 4, down())]);
+				read_four(a + i, further(x, term * PITCH(ROWS) + row(i / 4, 0)));
 #pragma unroll
 			for (int j = 0; j < WIDE; j += 4)
-				read_four(y + j, &b[term][column(j / 4)]);
+				read_four(b + j, further(y, term * PITCH(COLS) + j * (COLS / WIDE)));
 #pragma unroll
 			for (int i = 0; i < TALL; i++)
 #pragma unroll
 				for (int j = 0; j < WIDE; j++)
-					sums[i][j] += x[i] * y[j];
+					sums[i][j] += a[i] * b[j];
 		}
 	}
 
 	// multiply computes the products of terms from … to two factors, which give their parts in order.
 	template <class L, class R>
 	static __device__ __forceinline__ void multiply(float (*sums)[WIDE], float *space, L &left, R &right, om_i64 from, om_i64 to) {
-		float(*a)[DEPTH][PITCH(ROWS)] = (float(*)[DEPTH][PITCH(ROWS)])space;
-		float(*b)[DEPTH][PITCH(COLS)] = (float(*)[DEPTH][PITCH(COLS)])(space + STAGES * DEPTH * PITCH(ROWS));
+		place a = place_of(space), b = further(a, STAGES * LEFT), x = further(a, down() * 4), y = further(b, across() * 4);
 #pragma unroll
 		for (int i = 0; i < TALL; i++)
 #pragma unroll
@@ -232,32 +267,39 @@ template <int ROWS, int COLS, int TALL, int WIDE> struct tile {
 #pragma unroll 1
 		for (int s = 0; s < STAGES - 1; s++) {
 			if (s < lots) {
-				left.copy(a[s]);
-				right.copy(b[s]);
+#pragma unroll
+				for (int term = 0; term < DEPTH; term++) {
+					left.turn(further(a, s * LEFT), term);
+					right.turn(further(b, s * RIGHT), term);
+				}
 			}
 			end_part();
 		}
+		x = kept(x), y = kept(y);
 		int stage = 0;
 #pragma unroll 1
-		for (int lot = 0; lot < lots; lot++) {
+		for (; lots > 0; lots--) {
 			await_part();
 			__syncthreads();
-			int free = (stage + STAGES - 1) % STAGES;
-			if (lot + STAGES - 1 < lots) {
-				left.copy(a[free]);
-				right.copy(b[free]);
-			}
+			int free = (stage + STAGES - 1) & (STAGES - 1);
+			bool more = lots >= STAGES;
+			place next = further(a, free * LEFT), other = further(b, free * RIGHT);
+			add(sums, further(x, stage * LEFT), further(y, stage * RIGHT), [&](int term) {
+				if (more) {
+					left.turn(next, term);
+					right.turn(other, term);
+				}
+			});
 			end_part();
-			add(sums, a[stage], b[stage]);
-			stage = (stage + 1) % STAGES;
+			stage = (stage + 1) & (STAGES - 1);
 		}
 #else
 		if (lots <= 0)
 			return;
 		left.load();
 		right.load();
-		left.store(a[0]);
-		right.store(b[0]);
+		left.store(a);
+		right.store(b);
 		__syncthreads();
 		int stage = 0;
 #pragma unroll 1
@@ -267,10 +309,10 @@ template <int ROWS, int COLS, int TALL, int WIDE> struct tile {
 				left.load();
 				right.load();
 			}
-			add(sums, a[stage], b[stage]);
+			add(sums, further(x, stage * LEFT), further(y, stage * RIGHT), [](int) {});
 			if (more) {
-				left.store(a[stage ^ 1]);
-				right.store(b[stage ^ 1]);
+				left.store(further(a, (stage ^ 1) * LEFT));
+				right.store(further(b, (stage ^ 1) * RIGHT));
 				__syncthreads();
 			}
 		}
@@ -278,7 +320,8 @@ template <int ROWS, int COLS, int TALL, int WIDE> struct tile {
 	}
 
 	// finish gives the results to write(row, column, four of them), in an order in which warps write to places that lie
-	// behind each other.
+	// behind each other. Every other group of rows has the halves of 32 columns the other way round, so that what eight lanes
+	// write lies in different banks.
 	template <class F> static __device__ __forceinline__ void finish(float (*sums)[WIDE], float *space, F write) {
 #pragma unroll 1
 		for (int pass = 0; pass < TALL / SOME; pass++) {
@@ -290,13 +333,14 @@ template <int ROWS, int COLS, int TALL, int WIDE> struct tile {
 					for (int i = 0; i < SOME; i++)
 #pragma unroll
 						for (int j = 0; j < WIDE; j += 4)
-							write_four(space + (down() * SOME + i) * COLS + column(j / 4), sums[p * SOME + i] + j);
+							write_four(space + (down() * SOME + i) * COLS + (column(j / 4) ^ down() % 2 * 16),
+									   sums[p * SOME + i] + j);
 			__syncthreads();
 #pragma unroll 1
 			for (int q = threadIdx.x; q < SLAB * COLS / 4; q += THREADS) {
 				int line = q / (COLS / 4), i = pass * SOME + line % SOME;
 				float x[4];
-				read_four(x, space + 4 * q);
+				read_four(x, space + (4 * q ^ line / SOME % 2 * 16));
 				write(row(i / 4, line / SOME) + i % 4, q % (COLS / 4) * 4, x);
 			}
 		}

@@ -75,7 +75,7 @@ template <int LINES, int THREADS> struct narrow_lines {
 	}
 
 	// store widens what was loaded. Terms that are not there are zero, whatever the scale.
-	__device__ __forceinline__ void store(float (*to)[PITCH(LINES)]) {
+	__device__ __forceinline__ void store(place to) {
 #pragma unroll
 		for (int i = 0; i < COUNT; i++) {
 			float x[4];
@@ -84,15 +84,17 @@ template <int LINES, int THREADS> struct narrow_lines {
 			for (int e = 0; e < 4; e++)
 				x[e] = term(i) + (across() ? 0 : e) < had ? x[e] * scale[i][e] : 0;
 			if (across())
-				write_four(&to[term(i)][own(i)], x);
+				write_four(further(to, term(i) * PITCH(LINES) + own(i)), x);
 			else
 #pragma unroll
 				for (int e = 0; e < 4; e++)
-					to[term(i) + e][own(i)] = x[e];
+					write_one(further(to, (term(i) + e) * PITCH(LINES) + own(i)), x[e]);
 		}
 	}
 
-	__device__ __forceinline__ void copy(float (*to)[PITCH(LINES)]) {
+	__device__ __forceinline__ void turn(place to, int at) {
+		if (at != TURN)
+			return;
 		store(to);
 		load();
 	}
