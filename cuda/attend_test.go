@@ -355,7 +355,8 @@ func compareAlone(t *testing.T, dev *cuda.Device) {
 					op.Attrs["precision"] = c.precision
 				}
 				if name == "below zero" {
-					x, w = tensor.Of(slices.Repeat([]float32{1e-30}, m*c.k), m, c.k), tensor.Of(slices.Repeat([]float32{-1e-30}, n*c.k), n, c.k)
+					x = tensor.Of(slices.Repeat([]float32{1e-30}, m*c.k), m, c.k)
+					w = tensor.Of(slices.Repeat([]float32{-1e-30}, n*c.k), n, c.k)
 				}
 				in := []*tensor.Tensor{x, w}
 				switch {

@@ -114,16 +114,7 @@ func lieInFours(w operand) int32 {
 // widening computes such a linear of m rows.
 func (l *launch) widening(m int64) error {
 	x, w, out := l.in[0], l.in[1], l.out[0]
-	bias, added, scales := l.optional(2), l.optional(3), l.optional(4)
-	n, k := int64(w.shape()[0]), int64(w.shape()[1])
-	ends := func(c *call) *call {
-		lines := tensor.Contiguous(1)
-		if !added.absent() {
-			lines = added.layout.Leading(1)
-		}
-		c.read(scales).i32(dtypeCodes[scales.dtype]).i64(int64(lastStep(scales))).read(bias).i32(dtypeCodes[bias.dtype]).i64(int64(lastStep(bias)))
-		return c.read(added).layout(lines).i64(int64(lastStep(added))).activation(l.attrs, tensor.Float32)
-	}
+	scales, n, k := l.optional(4), int64(w.shape()[0]), int64(w.shape()[1])
 	in, rows := specs(l.in), x.layout.Leading(1)
 	name, exact := suffix(x.dtype), !widensForTensorCores(in, l.attrs)
 	if precision := l.attrs.String("precision"); precision != "" {
@@ -143,7 +134,7 @@ func (l *launch) widening(m int64) error {
 	c.scratch(parts)
 	c.read(x).layout(rows).i64(int64(lastStep(x))).read(w).i32(dtypeCodes[w.dtype]).
 		i64(int64(w.layout.Strides[0])).i64(int64(lastStep(w)))
-	ends(c).i64(m).i64(n).i64(k).i64(d.part).i32(left).i32(right)
+	c.scaledEnding(l, scales).i64(m).i64(n).i64(k).i64(d.part).i32(left).i32(right)
 	c.i32(int32(flag(n%4 == 0 && out.address%16 == 0)))
 	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, 0); err != nil || d.parts < 2 {
 		return err
@@ -152,7 +143,18 @@ func (l *launch) widening(m int64) error {
 		scales = operand{} // the weight was scaled
 	}
 	c = l.call("om_weights_sum").write(out).i32(dtypeCodes[out.dtype]).scratch(parts)
-	return ends(c).i64(n).i64(out.size()).i32(int32(d.parts)).over(out.size())
+	return c.scaledEnding(l, scales).i64(n).i64(out.size()).i32(int32(d.parts)).over(out.size())
+}
+
+// scaledEnding passes what such a linear ends with: SCALED_ENDING of kernels/weights.h.
+func (c *call) scaledEnding(l *launch, scales operand) *call {
+	bias, added, lines := l.optional(2), l.optional(3), tensor.Contiguous(1)
+	if !added.absent() {
+		lines = added.layout.Leading(1)
+	}
+	c.read(scales).i32(dtypeCodes[scales.dtype]).i64(int64(lastStep(scales)))
+	c.read(bias).i32(dtypeCodes[bias.dtype]).i64(int64(lastStep(bias)))
+	return c.read(added).layout(lines).i64(int64(lastStep(added))).activation(l.attrs, tensor.Float32)
 }
 
 // widenBytes is the scratch memory for a weight made as wide as its rows, and for its bias.
@@ -397,23 +399,16 @@ func (l *launch) byFew(m int64) bool {
 // few computes a linear of few rows.
 func (l *launch) few(m int64) error {
 	x, w, out := l.in[0], l.in[1], l.out[0]
-	bias, added, scales := l.optional(2), l.optional(3), l.optional(4)
 	n, k, size := int64(w.shape()[0]), int64(w.shape()[1]), w.dtype.Size()
 	d := divideColumns(floatBlocks, 1, m, n, k, l.attrs)
 	apart, _ := evenRows(x)
-	lines := tensor.Contiguous(1)
-	if !added.absent() {
-		lines = added.layout.Leading(1)
-	}
 	each := int64(1)
 	if m > 1 {
 		each = fewRows
 	}
 	c := l.call(fmt.Sprintf(fewKernel, size, each)).write(out).read(x).i64(int64(apart)).
 		read(w).i32(dtypeCodes[w.dtype]).i64(int64(w.layout.Strides[0])).i64(int64(lastStep(w)))
-	c.read(scales).i32(dtypeCodes[scales.dtype]).i64(int64(lastStep(scales))).read(bias).i32(dtypeCodes[bias.dtype]).i64(int64(lastStep(bias)))
-	c.read(added).layout(lines).i64(int64(lastStep(added))).activation(l.attrs, tensor.Float32)
-	c.i64(m).i64(n).i64(k).i64(d.part).i32(int32(d.parts))
+	c.scaledEnding(l, l.optional(4)).i64(m).i64(n).i64(k).i64(d.part).i32(int32(d.parts))
 	return c.grid(dims{ceilDiv(n, fewLines), ceilDiv(m, each), 1}, dims{32 * d.parts, 1, 1},
 		fewSharedBytes(int64(size), each, d.parts, l.s.d.info.Capability))
 }

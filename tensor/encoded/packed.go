@@ -255,14 +255,12 @@ func (w *words) readGroups(ctx context.Context, s *slab) error {
 	return nil
 }
 
-// put writes a code of row r of the slab.
+// put writes a code of row r of the slab, of at most 4 bits where rows are blocks.
 func (w *words) put(s *slab, n, r, k int64, code uint32, p []byte) {
 	row := p[r*w.rowBytes:][:w.rowBytes]
 	if e := w.encoding; e != nil {
 		at, i := k/e.Elements*e.Bytes+int64(w.DType.Size())+1, k%e.Elements
 		switch half := e.Elements / 2; {
-		case w.Bits == 8:
-			row[at+i] = uint8(code)
 		case i < half:
 			row[at+i] |= uint8(code)
 		default:
@@ -283,36 +281,50 @@ func (w *words) acrossLines(ctx context.Context, s *slab, first, n int64, p []by
 	if w.Bits == 3 {
 		return w.acrossThrees(ctx, s, first, n, p)
 	}
+	return w.eachLines(ctx, s, first, n, 1, func(line, from, end int64, words strided32) {
+		each := int64(32 / w.Bits)
+		for i := range end - from {
+			word := double(words.bytes[4*i:])
+			for c := range each {
+				r, k := i, line*each+c
+				if w.Order == AcrossRows {
+					r, k = (from+i)*each+c-first, line
+				}
+				if r >= 0 && r < n {
+					w.put(s, n, r, k, word>>w.shift(c)&(1<<w.Bits-1), p)
+				}
+			}
+		}
+	})
+}
+
+// eachLines reads the lines of words, of which rows of a slab have the words from … to end, and has do look at a block of them at a time, the
+// first of which is line. What is read at once is a block, or as many as fill so much memory, of all rows where skipping would take longer.
+func (w *words) eachLines(ctx context.Context, s *slab, first, n, block int64, do func(line, from, end int64, words strided32)) error {
 	each := int64(32 / w.Bits)
 	lines, wide, from, end := w.Columns, w.Rows/each, first/each, (first+n+each-1)/each
 	if w.Order == AlongColumns {
 		lines, wide, from, end = w.Columns/each, w.Rows, first, first+n
 	}
-	many := int64(1)                          // lines that are read at once
-	if wide <= 4096 || (end-from)*4 >= wide { // skipping would take longer
-		many = max(fillBytes/(4*wide), 1)
+	together, apart := block, end-from // of lines as they are held
+	whole := wide <= 4096 || apart*4 >= wide
+	if whole {
+		together, apart = max(fillBytes/(4*wide)/block*block, block), wide
 	}
-	for line := int64(0); line < lines; line += many {
-		some := min(many, lines-line)
-		begin, count := line*wide+from, (some-1)*wide+end-from
-		s.raw = resized(s.raw, 4*count)
-		if err := w.Codes.ReadAt(ctx, s.raw, 4*begin); err != nil {
-			return err
+	for line := int64(0); line < lines; line += together {
+		some := min(together, lines-line)
+		reads, words := some, apart
+		if whole { // one read, but for what lies behind the last line's
+			reads, words = 1, (some-1)*wide+end-from
 		}
-		for l := range some {
-			words := s.raw[4*l*wide:][:4*(end-from)]
-			for i := range end - from {
-				word := double(words[4*i:])
-				for c := range each {
-					r, k := i, (line+l)*each+c
-					if w.Order == AcrossRows {
-						r, k = (from+i)*each+c-first, line+l
-					}
-					if r >= 0 && r < n {
-						w.put(s, n, r, k, word>>w.shift(c)&(1<<w.Bits-1), p)
-					}
-				}
+		s.raw = resized(s.raw, 4*reads*words)
+		for l := range reads {
+			if err := w.Codes.ReadAt(ctx, s.raw[4*l*words:][:4*words], 4*((line+l)*wide+from)); err != nil {
+				return err
 			}
+		}
+		for l := int64(0); l < some; l += block {
+			do(line+l, from, end, strided32{s.raw[4*l*apart:], 4 * apart})
 		}
 	}
 	return nil

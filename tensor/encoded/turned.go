@@ -45,58 +45,35 @@ func (w *words) turnRow(row, codes []byte) {
 	}
 }
 
-// turnLines is acrossLines for blocks. The lines of a block are held at once, or as many as fill so much memory, of all rows where skipping
-// would take longer.
+// turnLines is acrossLines for blocks.
 func (w *words) turnLines(ctx context.Context, s *slab, first, n int64, p []byte) error {
 	each, block := int64(32/w.Bits), w.encoding.Elements
-	lines, wide, from, end := w.Columns, w.Rows/each, first/each, (first+n+each-1)/each
 	if w.Order == AlongColumns {
-		lines, wide, from, end, block = w.Columns/each, w.Rows, first, first+n, block/each
+		block /= each
 	}
-	together, apart := block, end-from // of lines as they are held
-	whole := wide <= 4096 || apart*4 >= wide
-	if whole {
-		together, apart = max(fillBytes/(4*wide)/block*block, block), wide
-	}
-	for line := int64(0); line < lines; line += together {
-		some := min(together, lines-line)
-		if whole {
-			s.raw = resized(s.raw, 4*((some-1)*wide+end-from))
-			if err := w.Codes.ReadAt(ctx, s.raw, 4*(line*wide+from)); err != nil {
-				return err
-			}
-		} else {
-			s.raw = resized(s.raw, 4*some*apart)
-			for l := range some {
-				if err := w.Codes.ReadAt(ctx, s.raw[4*l*apart:][:4*apart], 4*((line+l)*wide+from)); err != nil {
-					return err
-				}
-			}
-		}
+	return w.eachLines(ctx, s, first, n, block, func(line, from, end int64, words strided32) {
+		to := p[line/block*w.encoding.Bytes+w.head():]
 		for i := range end - from {
-			for l := int64(0); l < some; l += block {
-				at, lines := w.head()+(line+l)/block*w.encoding.Bytes, words32{s.raw[4*(l*apart+i):], 4 * apart}
-				if w.Order == AcrossRows {
-					w.turnSquares(lines, (from+i)*each-first, n, p[at:])
-				} else {
-					w.turnLine(lines, p[i*w.rowBytes+at:])
-				}
+			own := strided32{words.bytes[4*i:], words.apart}
+			if w.Order == AcrossRows {
+				w.turnSquares(own, (from+i)*each-first, n, to)
+			} else {
+				w.turnLine(own, to[i*w.rowBytes:])
 			}
 		}
-	}
-	return nil
+	})
 }
 
-// words32 are words that lie so many bytes apart.
-type words32 struct {
+// A strided32 has words that lie so many bytes apart.
+type strided32 struct {
 	bytes []byte
 	apart int64
 }
 
-func (x words32) at(i int64) uint32 { return binary.LittleEndian.Uint32(x.bytes[i*x.apart:]) }
+func (x strided32) at(i int64) uint32 { return binary.LittleEndian.Uint32(x.bytes[i*x.apart:]) }
 
 // turnLine makes the codes of a block of the words of a row.
-func (w *words) turnLine(from words32, to []byte) {
+func (w *words) turnLine(from strided32, to []byte) {
 	if w.Bits == 8 {
 		for i := range w.encoding.Elements / 4 {
 			binary.LittleEndian.PutUint32(to[4*i:], from.at(i))
@@ -109,9 +86,9 @@ func (w *words) turnLine(from words32, to []byte) {
 	}
 }
 
-// turnSquares makes the codes of a block of eight rows, from row r of the slab on, which may begin before it and end behind its n: of each
-// column there is a word.
-func (w *words) turnSquares(from words32, r, n int64, p []byte) {
+// turnSquares makes the codes of a block of eight rows, from row r of the slab on, which may begin before it and end
+// behind its n: of each column there is a word.
+func (w *words) turnSquares(from strided32, r, n int64, p []byte) {
 	half := w.encoding.Elements / 2
 	for k := int64(0); k < half; k += 8 {
 		var low, high [8]uint64

@@ -398,7 +398,8 @@ func (l *Library) Launch(f Function, g Grid, p *Parameters, s Stream) error {
 		p.blocks[i], p.threads[i] = C.uint(g.Blocks[i]), C.uint(g.Threads[i])
 	}
 	return l.check(fnLaunchKernel, Code(C.om_launch(*(*C.CUfunction)(unsafe.Pointer(&f)), &p.blocks[0], &p.threads[0],
-		C.uint(g.SharedBytes), s.c(), chars(p.Packed), (*C.int)(unsafe.Pointer(unsafe.SliceData(p.Offsets))), C.int(len(p.Offsets)))))
+		C.uint(g.SharedBytes), s.c(), chars(p.Packed),
+		(*C.int)(unsafe.Pointer(unsafe.SliceData(p.Offsets))), C.int(len(p.Offsets)))))
 }
 
 // tell gives the simulated driver what a launch's pointers stand for and where its parameters are.
