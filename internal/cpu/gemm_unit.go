@@ -26,7 +26,7 @@ const (
 	// others.
 	unitLeastRows = 5
 	// unitFewRows is the number of rows up to which a unit computes as many as there are, not whole blocks of them.
-	unitFewRows = simd.UnitRows / 2
+	unitFewRows = simd.UnitFewRows
 	// unitMostK bounds the memory that a left factor is packed in.
 	unitMostK = 1 << 16
 )
@@ -46,6 +46,7 @@ type unitCut struct {
 
 func cutUnit(m, n, k, parts int) unitCut {
 	const leftMost, rowsMost, panelsMost, lanesMost = 1 << 20, 256, 4, 4 << 20
+	const manyPanels = 512 // an output of the size of a vocabulary
 	u := unitCut{depth: ops.RoundUp(max(k, 1), simd.UnitDepth), parts: parts}
 	if u.blockK = u.depth; u.blockK > unitBlockK {
 		u.blockK = unitPieceK
@@ -55,10 +56,14 @@ func cutUnit(m, n, k, parts int) unitCut {
 	u.leftBytes = 2 * u.rows * u.depth * parts
 	panels := max((n+simd.UnitColumns-1)/simd.UnitColumns, 1)
 	pieces := 16
+	most := panelsMost
 	if m <= unitFewRows {
 		pieces = 8 // weights stream by, the longer at once the better
+		if panels >= manyPanels {
+			most = 4 * panelsMost
+		}
 	}
-	u.panels = min(panelsMost, max(panels/pieces, 1))
+	u.panels = min(most, max(panels/pieces, 1))
 	// The bias, sums, a packed block of the right factor, and float32 that it is made of.
 	floats := u.panels*simd.UnitColumns + u.rows*u.panels*simd.UnitColumns + blockK*simd.UnitColumns
 	u.laneBytes = ops.RoundUp(4*floats+2*u.blockK*simd.UnitColumns, 64)
@@ -214,6 +219,9 @@ func (g *unitLeft[T]) Run(from, to int) {
 			}
 		}
 	}
+	if (*gemmCall[T])(g).unitLines() {
+		simd.TurnFew(g.rows, g.unit.depth/simd.UnitDepth, g.unit.parts, left)
+	}
 }
 
 // Run computes parts until none is left.
@@ -245,6 +253,11 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		return
 	}
 	room := take(blockK * simd.UnitColumns)
+	if g.unitLines() {
+		g.unitFew(j0, j1, bias, sums, room)
+		g.unitFinish(lane, 0, j0, j1, sums, width)
+		return
+	}
 	// Whole blocks of rows go where they belong, if they may.
 	whole := g.rows / simd.UnitRows
 	if !g.o.half.Absent() || (j1-j0)%simd.UnitColumns != 0 {
@@ -296,6 +309,45 @@ func (g *gemmCall[T]) unitStream(j0, j1 int, bias, sums []float32) {
 		A:      ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]}), B: g.right.data[2*j0*g.unit.depth:],
 		First: bias, C: sums, Ldc: len(bias),
 	})
+}
+
+// unitLines reports whether the rows are few and the right factor lies as tiles take it for few rows: column behind column, as weights do in
+// files. An output embedding that inputs are looked up in is kept so.
+func (g *gemmCall[T]) unitLines() bool {
+	m := &g.right
+	return g.rows <= unitFewRows && g.set.Unit() == simd.UnitTiles && !m.packed && m.dtype == tensor.BFloat16 && m.encoding == nil &&
+		m.step == 1 && m.line >= g.k && len(m.rows.Shape) == 0 && g.k == g.unit.depth && g.n >= simd.UnitFewRows
+}
+
+// unitFew computes few rows of the columns [j0, j1) of a right factor as it lies. Room is for the sums by columns.
+func (g *gemmCall[T]) unitFew(j0, j1 int, bias, sums, room []float32) {
+	clear(bias)
+	if g.o.columnBias != nil {
+		copy(bias, singles(g.o.columnBias[j0:j1]))
+	}
+	m, width := &g.right, len(bias)
+	whole := (j1 - j0) &^ (simd.UnitFewRows - 1)
+	run := func(j, lines, from int) {
+		c := room[:lines*g.rows]
+		for i := from; i < lines; i++ {
+			for r := range g.rows {
+				c[i*g.rows+r] = bias[j+i-j0]
+			}
+		}
+		g.set.MultiplyFew(&simd.UnitLines{
+			Rows: g.rows, Steps: g.unit.depth / simd.UnitDepth, Parts: g.unit.parts, Lines: lines,
+			A: ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]}), B: m.data[2*(m.offset+j*m.line):], Ldb: 2 * m.line, C: c,
+		})
+		for i := from; i < lines; i++ {
+			for r := range g.rows {
+				sums[r*width+j+i-j0] = c[i*g.rows+r]
+			}
+		}
+	}
+	run(j0, whole, 0)
+	if rest := j1 - j0 - whole; rest > 0 { // with some before them, which may be another part's
+		run(j1-simd.UnitFewRows, simd.UnitFewRows, simd.UnitFewRows-rest)
+	}
 }
 
 // unitPacked reports whether the right factor lies as the unit reads it, panel by panel.

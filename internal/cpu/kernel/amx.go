@@ -91,6 +91,50 @@ func (s *Set) MultiplyUnit(u *UnitBlock) {
 	}
 }
 
+// UnitFewRows is how many rows UnitLines has at most.
+const UnitFewRows = UnitRows / 2
+
+// A UnitLines is a UnitBlock of few rows whose right factor lies column behind column, as a weight does in its file, and takes no
+// turning: sums are those of MultiplyUnit, bit for bit. It takes a set with tiles.
+type UnitLines struct {
+	// Rows is 1 to UnitFewRows; Steps and Parts are those of UnitBlock, and Lines is how many columns there are, in sixteens.
+	Rows, Steps, Parts, Lines int
+	// A is the left factor of one UnitBlock, behind [TurnFew].
+	A []uint16
+	// B is the right factor, of which all that lies between columns may be fetched; they lie Ldb bytes apart.
+	B   []byte
+	Ldb int
+	// C has the sums of each column, Rows of them: what they begin with, and then the result.
+	C []float32
+}
+
+// TurnFew puts the rows of the one block of a left factor, rows of them, behind themselves as UnitLines reads them: the same pair of
+// elements of all rows side by side.
+func TurnFew(rows, steps, parts int, a []uint16) {
+	const block = UnitRows * UnitDepth
+	for at := 0; at < steps*parts*block; at += block {
+		from, to := a[at:at+block/2], a[at+block/2:at+block]
+		for i := range rows {
+			for pair := range UnitDepth / 2 {
+				copy(to[2*(pair*UnitFewRows+i):][:2], from[i*UnitDepth+2*pair:])
+			}
+		}
+	}
+}
+
+// MultiplyFew computes with the set's tiles.
+func (s *Set) MultiplyFew(u *UnitLines) {
+	if s.Unit() != UnitTiles || u.Lines%UnitFewRows != 0 || u.Rows < 1 || u.Rows > UnitFewRows {
+		panic("BUG: no such product")
+	}
+	if u.Lines == 0 {
+		return
+	}
+	_ = u.A[u.Parts*u.Steps*UnitRows*UnitDepth-1]
+	_, _ = u.B[(u.Lines-1)*u.Ldb+2*u.Steps*UnitDepth-1], u.C[u.Lines*u.Rows-1]
+	multiplyLines(u)
+}
+
 // Split writes floats as sums of UnitParts numbers of bfloat16, the largest first, which are exact unless one is denormal: UnitDepth
 // of them for each step, part by part as UnitBlock has them, dst being the left factor from a row on. Infinities and NaN are
 // their first part. It takes a set with tiles.

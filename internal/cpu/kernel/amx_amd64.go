@@ -38,6 +38,19 @@ var partConfigs = func() (configs [fewUnitRows + 1][64]byte) {
 	return configs
 }()
 
+// lineConfigs say for each number of rows that tile 4 is the right factor, and all others have as many columns as there are rows.
+var lineConfigs = func() (configs [fewUnitRows + 1][64]byte) {
+	for rows := range configs {
+		configs[rows] = unitConfig
+		for tile := range 8 {
+			if tile != 4 {
+				configs[rows][16+2*tile] = byte(4 * rows)
+			}
+		}
+	}
+	return configs
+}()
+
 // fewUnitRows is how many rows a tile has: so many are computed by themselves.
 const fewUnitRows = UnitRows / 2
 
@@ -88,6 +101,23 @@ func (u *UnitBlock) tiles(panel int) {
 		&unitConfig[0], u.Blocks, u.Steps, u.parts(), ahead, &u.A[0], 2*u.ABlock, b, first, 4*u.LdFirst,
 		4*UnitRows*u.LdFirst, c, 4*u.Ldc,
 	)
+}
+
+//go:noescape
+func amxLines(config *byte, blocks, steps, parts int, w *byte, ldw int, x *uint16, c *float32, ldc int)
+
+//go:noescape
+func amxLines16(config *byte, steps, parts int, w *byte, ldw int, x *uint16, c *float32, ldc int)
+
+func multiplyLines(u *UnitLines) {
+	config, ldc, done := &lineConfigs[u.Rows][0], 4*u.Rows, 0
+	if blocks := u.Lines / 64; blocks > 0 {
+		amxLines(config, blocks, u.Steps, u.Parts, &u.B[0], u.Ldb, &u.A[0], &u.C[0], ldc)
+		done = blocks * 64
+	}
+	for ; done < u.Lines; done += fewUnitRows {
+		amxLines16(config, u.Steps, u.Parts, &u.B[done*u.Ldb], u.Ldb, &u.A[0], &u.C[done*u.Rows], ldc)
+	}
 }
 
 //go:noescape

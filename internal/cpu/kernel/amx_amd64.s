@@ -283,6 +283,180 @@ pairStep:
 	TILERELEASE
 	RET
 
+// Sixteen columns of a right factor that lie one behind the other, AX bytes apart, are the rows of the left factor here, and parts
+// of the other one at SI, turned, the right one; sums lie at DX, CX bytes apart.
+#define LINES4AT(base) BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x24; BYTE $base
+#define LINES4R8 LINES4AT(0x00)
+#define LINES4R9 LINES4AT(0x01)
+#define LINES4R10 LINES4AT(0x02)
+#define LINES4R11 LINES4AT(0x03)
+#define LOAD5TURNED BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xac; BYTE $0x1e; LONG $1024
+#define LOAD6TURNED BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xb4; BYTE $0x1e; LONG $3072
+#define LOAD7TURNED BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xbc; BYTE $0x1e; LONG $5120
+#define LOADSUMS(sums) BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x04+8*sums); BYTE $0x0a
+#define STORESUMS(sums) BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $(0x04+8*sums); BYTE $0x0a
+#define ADD5(sums) BYTE $0xc4; BYTE $0xe2; BYTE $0x52; BYTE $0x5c; BYTE $(0xc4+8*sums)
+#define ADD6(sums) BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $(0xc4+8*sums)
+#define ADD7(sums) BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $(0xc4+8*sums)
+#define AHEAD4LINES(at) \
+	PREFETCHT1 (at)(R12)           \
+	PREFETCHT1 (at+64)(R12)        \
+	PREFETCHT1 (at+128)(R12)       \
+	PREFETCHT1 (at+192)(R12)
+#define AHEAD16LINES(at) \
+	AHEAD4LINES(at)                \
+	AHEAD4LINES(at+256)            \
+	AHEAD4LINES(at+512)            \
+	AHEAD4LINES(at+768)
+
+// func amxLines(config *byte, blocks, steps, parts int, w *byte, ldw int, x *uint16, c *float32, ldc int)
+//
+// Blocks of 64 columns. While one is computed the next one, which lies behind it, is fetched.
+TEXT ·amxLines(SB), NOSPLIT, $0-72
+	MOVQ config+0(FP), R8
+	LDTILECFG_R8
+	MOVQ w+32(FP), R8
+	MOVQ ldw+40(FP), AX
+	MOVQ c+56(FP), DI
+	MOVQ $64, BX
+	MOVQ AX, R15
+	SHLQ $4, R15
+
+lines:
+	LEAQ (R8)(R15*1), R9
+	LEAQ (R8)(R15*2), R10
+	LEAQ (R9)(R15*2), R11
+	LEAQ (R8)(R15*4), R12
+	MOVQ ldc+64(FP), CX
+	MOVQ CX, R14
+	SHLQ $4, R14
+	MOVQ DI, DX
+	LOADSUMS(0)
+	ADDQ R14, DX
+	LOADSUMS(1)
+	ADDQ R14, DX
+	LOADSUMS(2)
+	ADDQ R14, DX
+	LOADSUMS(3)
+	MOVQ x+48(FP), SI
+	MOVQ steps+16(FP), R13
+	CMPQ parts+24(FP), $1
+	JEQ  linesOnce
+
+linesStep:
+	LOAD5TURNED
+	LOAD6TURNED
+	LOAD7TURNED
+	LINES4R8
+	ADD5(0)
+	ADD6(0)
+	ADD7(0)
+	AHEAD16LINES(0)
+	LINES4R9
+	ADD5(1)
+	ADD6(1)
+	ADD7(1)
+	AHEAD16LINES(1024)
+	LINES4R10
+	ADD5(2)
+	ADD6(2)
+	ADD7(2)
+	AHEAD16LINES(2048)
+	LINES4R11
+	ADD5(3)
+	ADD6(3)
+	ADD7(3)
+	AHEAD16LINES(3072)
+	ADDQ $6144, SI
+	ADDQ $64, R8
+	ADDQ $64, R9
+	ADDQ $64, R10
+	ADDQ $64, R11
+	ADDQ $4096, R12
+	DECQ R13
+	JNZ  linesStep
+	JMP  linesDone
+
+linesOnce:
+	LOAD5TURNED
+	LINES4R8
+	ADD5(0)
+	AHEAD16LINES(0)
+	LINES4R9
+	ADD5(1)
+	AHEAD16LINES(1024)
+	LINES4R10
+	ADD5(2)
+	AHEAD16LINES(2048)
+	LINES4R11
+	ADD5(3)
+	AHEAD16LINES(3072)
+	ADDQ $2048, SI
+	ADDQ $64, R8
+	ADDQ $64, R9
+	ADDQ $64, R10
+	ADDQ $64, R11
+	ADDQ $4096, R12
+	DECQ R13
+	JNZ  linesOnce
+
+linesDone:
+	MOVQ DI, DX
+	STORESUMS(0)
+	ADDQ R14, DX
+	STORESUMS(1)
+	ADDQ R14, DX
+	STORESUMS(2)
+	ADDQ R14, DX
+	STORESUMS(3)
+	ADDQ R14, DX
+	MOVQ DX, DI
+	MOVQ steps+16(FP), DX
+	SHLQ $6, DX
+	SUBQ DX, R8
+	LEAQ (R8)(R15*4), R8
+	DECQ blocks+8(FP)
+	JNZ  lines
+	TILERELEASE
+	RET
+
+// func amxLines16(config *byte, steps, parts int, w *byte, ldw int, x *uint16, c *float32, ldc int)
+//
+// Sixteen columns.
+TEXT ·amxLines16(SB), NOSPLIT, $0-64
+	MOVQ config+0(FP), R8
+	LDTILECFG_R8
+	MOVQ w+24(FP), R8
+	MOVQ ldw+32(FP), AX
+	MOVQ x+40(FP), SI
+	MOVQ c+48(FP), DX
+	MOVQ ldc+56(FP), CX
+	MOVQ $64, BX
+	MOVQ steps+8(FP), R13
+	MOVQ parts+16(FP), R14
+	LOADSUMS(0)
+
+lines16:
+	LINES4R8
+	LOAD5TURNED
+	ADD5(0)
+	ADDQ $64, R8
+	CMPQ R14, $1
+	JEQ  lines16Once
+	LOAD6TURNED
+	LOAD7TURNED
+	ADD6(0)
+	ADD7(0)
+	ADDQ $4096, SI
+
+lines16Once:
+	ADDQ $2048, SI
+	DECQ R13
+	JNZ  lines16
+	STORESUMS(0)
+	TILERELEASE
+	RET
+
 // 16 floats at from(SI) as three parts at to(DI), 2048 bytes apart. Each is what is left without the last 16 bits, which
 // is exact. Infinities and NaN, of which one stays NaN, leave nothing.
 #define SPLIT(from, to) \

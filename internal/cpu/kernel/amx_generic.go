@@ -8,6 +8,8 @@ func hasDots() bool { return false }
 
 func multiplyTiles(*UnitBlock) { panic("BUG: no matrix unit") }
 
+func multiplyLines(*UnitLines) { panic("BUG: no matrix unit") }
+
 func splitFloats(int, *float32, *uint16) { panic("BUG: no matrix unit") }
 
 func roundFloats(int, *float32, *uint16) { panic("BUG: no matrix unit") }

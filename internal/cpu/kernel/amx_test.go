@@ -143,3 +143,66 @@ func TestUnitParts(t *testing.T) {
 		}
 	}
 }
+
+// TestUnitLines: few rows by columns that lie one behind the other give the bits that they give by panels, for every number of rows, and
+// touch nothing beside the sums.
+func TestUnitLines(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 32))
+	for _, s := range All() {
+		if s.Unit() != UnitTiles {
+			continue
+		}
+		for _, parts := range []int{1, UnitParts} {
+			for _, steps := range []int{1, 3, 20} {
+				for _, lines := range []int{16, 48, 64, 96, 192} {
+					depth, ldb := UnitDepth*steps, UnitDepth*steps+8
+					columns := (lines + UnitColumns - 1) / UnitColumns * UnitColumns
+					w := make([]uint16, (lines-1)*ldb+depth)
+					for i := range w {
+						w[i] = uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16)
+					}
+					pairs := make([]uint16, depth*columns)
+					for j := range lines {
+						for k := range depth {
+							pairs[j/UnitColumns*depth*UnitColumns+(k/2*UnitColumns+j%UnitColumns)*2+k%2] = w[j*ldb+k]
+						}
+					}
+					for _, rows := range []int{1, 2, 5, UnitFewRows} {
+						a := make([]uint16, parts*UnitRows*depth)
+						for r := range rows {
+							if x := random(rng, depth); parts == 1 {
+								s.Round(steps, x, a[r*UnitDepth:])
+							} else {
+								s.Split(steps, x, a[r*UnitDepth:])
+							}
+						}
+						first, want := random(rng, columns), make([]float32, UnitRows*columns)
+						s.MultiplyUnit(&UnitBlock{
+							Blocks: 1, Rows: rows, Steps: steps, Parts: parts, Panels: columns / UnitColumns, A: a, First: first, C: want, Ldc: columns,
+							B: unsafe.Slice((*byte)(unsafe.Pointer(&pairs[0])), 2*len(pairs)),
+						})
+						TurnFew(rows, steps, parts, a)
+						const guard = 8
+						c := make([]float32, lines*rows+guard)
+						for i := range c {
+							c[i] = first[min(i/rows, lines-1)]
+						}
+						last := c[lines*rows]
+						s.MultiplyFew(&UnitLines{
+							Rows: rows, Steps: steps, Parts: parts, Lines: lines, A: a, B: unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), 2*len(w)), Ldb: 2 * ldb, C: c,
+						})
+						for i, got := range c {
+							if i >= lines*rows {
+								if got != last {
+									t.Fatalf("%d rows, %d columns: what lies behind is written", rows, lines)
+								}
+							} else if want := want[i%rows*columns+i/rows]; got != want {
+								t.Fatalf("%d parts, %d steps, %d rows: column %d of %d is %v, want %v", parts, steps, rows, i/rows, lines, got, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
