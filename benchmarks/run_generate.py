@@ -1,11 +1,12 @@
 """Times optimem generate beside transformers on one folder: seconds to the first token, and tokens a second from there on.
 
-    python benchmarks/run_generate.py OPTIMEM FOLDER [--rounds 5] [--tokens 64] [--words 200] [--openvino FOLDER]
+    python benchmarks/run_generate.py OPTIMEM FOLDER [--rounds 5] [--tokens 64] [--words 200] [--openvino FOLDER] [--gguf FILE]
 
 Each round runs every program once, in turns, as a process of its own, which answers something short before it is timed: optimem
 as a server that streams. "fresh" is optimem generate instead, whose first token waits for weights to be read and packed as well.
 Guesses are off but in the row that says so. --openvino FOLDER, which optimum-cli export openvino makes of the same folder, adds OpenVINO
-GenAI. The table has medians, for one thread and two. Nothing else should run meanwhile.
+GenAI, in float32 where the folder is and as it likes elsewhere; --gguf FILE, the same weights as they are (benchmarks/float_gguf.py), adds
+llama.cpp. The table has medians, for one thread and two. Nothing else should run meanwhile.
 """
 
 import argparse
@@ -135,21 +136,23 @@ def in_turns(rows, rounds):
 
 def present(rows, peers):
     """Drops the rows of peers that cannot run, and says why."""
-    for name in peers:
+    for name, threads in [key for key in rows if key[0] in peers]:
         try:
-            rows[name, 1]()
+            rows[name, threads]()
         except subprocess.CalledProcessError as e:
             said = (e.stderr or "").strip().splitlines()
-            print(f"{name} is left out: {said[-1] if said else e}", file=sys.stderr)
-            for key in [k for k in rows if k[0] == name]:
-                del rows[key]
+            print(f"{name} with {threads} threads is left out: {said[-1] if said else e}", file=sys.stderr)
+            del rows[name, threads]
 
 
 def main():
-    a, prompt = arguments("folder", "--openvino")
+    a, prompt = arguments("folder", "--openvino", "--gguf")
+    with open(os.path.join(a.folder, "config.json")) as config:
+        config = json.load(config)
+    weights = config.get("dtype") or config.get("torch_dtype")
     rows = {}
     for threads in (1, 2):
-        rows["optimem, bf16 weights", threads] = lambda t=threads: warm(
+        rows[f"optimem, {weights} weights", threads] = lambda t=threads: warm(
             a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16", "--speculate", "off"])
         rows["optimem, --precision bf16", threads] = lambda t=threads: warm(
             a.program, a.folder, t, a.tokens, prompt, ["--kv", "bf16", "--speculate", "off", "--precision", "bf16"])
@@ -160,9 +163,12 @@ def main():
         rows["transformers, float32", threads] = lambda t=threads: peer(a.folder, "float32", t, a.tokens, prompt)
         if a.openvino:
             from run_gguf import openvino
-            rows["OpenVINO GenAI", threads] = lambda t=threads: openvino(a.openvino, t, a.tokens, prompt)
-    if a.openvino:
-        present(rows, ("OpenVINO GenAI",))
+            hint = "f32" if weights == "float32" else "undefined"
+            rows["OpenVINO GenAI", threads] = lambda t=threads, h=hint: openvino(a.openvino, t, a.tokens, prompt, h)
+        if a.gguf:
+            from run_gguf import peer as llama
+            rows["llama.cpp", threads] = lambda t=threads: llama(a.gguf, t, a.tokens, prompt)
+    present(rows, ("OpenVINO GenAI", "llama.cpp"))
     print("| | threads | prompt tokens | first token, s | tokens a second |\n|---|---|---|---|---|")
     for (name, threads), list_ in in_turns(rows, a.rounds).items():
         first, rate = (statistics.median(x[k] for x in list_) for k in ("first", "rate"))

@@ -39,8 +39,9 @@ t = ask(prompt, tokens)["timings"]
 
 OPENVINO = """
 import json, sys, openvino_genai as ov
-path, threads, tokens, prompt = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-pipe = ov.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads)
+path, threads, tokens, prompt, hint = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+more = {} if hint == "undefined" else {"INFERENCE_PRECISION_HINT": hint}
+pipe = ov.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads, **more)
 def ask(text, n):
     c = ov.GenerationConfig()
     c.max_new_tokens, c.ignore_eos, c.do_sample, c.apply_chat_template = n, True, False, False
@@ -51,9 +52,9 @@ m = ask(prompt, tokens)
 """
 
 
-def openvino(path, threads, tokens, prompt):
+def openvino(path, threads, tokens, prompt, hint="undefined"):
     """Times OpenVINO GenAI on a GGUF file, or on a folder that optimum-intel exported."""
-    out = subprocess.run([sys.executable, "-W", "ignore", "-c", OPENVINO, path, str(threads), str(tokens), prompt],
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", OPENVINO, path, str(threads), str(tokens), prompt, hint],
                          capture_output=True, text=True, check=True).stdout
     return json.loads(out.strip().splitlines()[-1])
 

@@ -1,21 +1,21 @@
 package generate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/text/grammar"
 	"github.com/optimem/optimem/text/tokenizer"
 )
 
-// keptGrammars is how many grammars of requests are kept for the next ones, with what was learned about them: up to 30 MB
-// each for 128,000 tokens, mostly far less.
-const keptGrammars = 4
+// KeptGrammars is how many grammars of requests are kept for the next ones, with what was learned about them.
+const KeptGrammars = 4
 
 // grammars are those that texts of a tokenizer were asked to follow. The zero value has none.
 type grammars struct {
@@ -24,6 +24,9 @@ type grammars struct {
 	// begin are the tokens that add other bytes to the beginning of a text than after others: mostly no space.
 	begin []beginning
 	kept  *recent.Map[string, *textGrammar]
+	// bytes is what the vocabulary takes, with all that is learned at most.
+	bytes   int64
+	reserve func(bytes int64) (release func(), err error)
 }
 
 // A beginning is what a token adds to the beginning of a text.
@@ -38,6 +41,8 @@ type textGrammar struct {
 	field  string
 	engine *grammar.Engine
 	start  grammar.Matcher
+	// bytes is what the grammar takes, without what is learned.
+	bytes int64
 
 	begin []beginning
 	once  sync.Once
@@ -73,8 +78,8 @@ func (t *Text) grammar(r TextRequest) (*textGrammar, error) {
 	all := &t.grammars
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if err := all.learn(t.tokenizer); err != nil {
-		return nil, &RequestError{field, "cannot be followed: " + err.Error()}
+	if err := all.learn(t.tokenizer, field); err != nil {
+		return nil, err
 	}
 	key := field + "\x00" + source
 	if g, ok := all.kept.Get(key); ok {
@@ -90,7 +95,11 @@ func (t *Text) grammar(r TextRequest) (*textGrammar, error) {
 	if err != nil {
 		return nil, grammarError(field, err)
 	}
-	g := &textGrammar{field: field, engine: grammar.NewEngine(parsed, all.vocabulary), begin: all.begin}
+	g := &textGrammar{field: field, bytes: parsed.Bytes() + int64(all.vocabulary.Len()/8) + int64(len(key))}
+	if err := all.take(g, g.bytes); err != nil {
+		return nil, err
+	}
+	g.engine, g.begin = grammar.NewEngine(parsed, all.vocabulary), all.begin
 	if g.start, err = g.engine.Start(); err != nil {
 		return nil, grammarError(field, err)
 	}
@@ -101,26 +110,77 @@ func (t *Text) grammar(r TextRequest) (*textGrammar, error) {
 }
 
 // learn makes the vocabulary, once.
-func (all *grammars) learn(t *tokenizer.Tokenizer) error {
+func (all *grammars) learn(t *tokenizer.Tokenizer, field string) error {
 	if all.kept != nil {
 		return nil
 	}
 	later, err := t.TokenBytes(false)
 	if err != nil {
-		return err
+		return &RequestError{field, "cannot be followed: " + err.Error()}
 	}
 	first, err := t.TokenBytes(true)
 	if err != nil {
-		return err
+		return &RequestError{field, "cannot be followed: " + err.Error()}
 	}
+	begin, bytes := []beginning(nil), int64(0)
 	for id, b := range later {
-		if !bytes.Equal(b, first[id]) {
-			all.begin = append(all.begin, beginning{id, first[id]})
+		if !slices.Equal(b, first[id]) {
+			begin = append(begin, beginning{id, first[id]})
+			bytes += int64(len(first[id])+7) &^ 7
+		}
+	}
+	bytes += int64(cap(begin)) * int64(unsafe.Sizeof(beginning{}))
+	most := grammar.MostBytes(later) + bytes
+	free := func() {}
+	if all.reserve != nil {
+		if free, err = all.reserve(most); err != nil {
+			return err
 		}
 	}
 	all.vocabulary = grammar.NewVocabulary(later)
-	all.kept = recent.New[string, *textGrammar](keptGrammars)
+	all.begin, all.bytes = begin, all.vocabulary.Bytes()+bytes
+	if all.reserve != nil { // what it turned out to take, which is no more
+		free()
+		if _, err = all.reserve(all.bytes); err != nil {
+			all.vocabulary = nil
+			return err
+		}
+	}
+	all.kept = recent.New[string, *textGrammar](KeptGrammars)
 	return nil
+}
+
+// take reserves what a grammar takes until nobody has it any more. Where there is no room those that are kept for others give way.
+func (all *grammars) take(g *textGrammar, bytes int64) error {
+	if all.reserve == nil {
+		return nil
+	}
+	free, err := all.reserve(bytes)
+	if err != nil {
+		all.kept.Clear()
+		goruntime.GC() // which has what nobody has any more given back
+		if free, err = all.reserve(bytes); err != nil {
+			return err
+		}
+	}
+	goruntime.AddCleanup(g, func(free func()) { free() }, free)
+	return nil
+}
+
+// Reserve has f reserve the memory of grammars before it is taken: what the vocabulary takes of which masks are made, at the first request with
+// a schema or a grammar, for as long as the Text is there, and each grammar until the collector finds that nobody has it. A request for which f
+// gives an error ends with it. It is called before the first request.
+func (t *Text) Reserve(f func(bytes int64) (release func(), err error)) { t.grammars.reserve = f }
+
+// GrammarBytes is what the schema or the grammar of a request takes beside the engine: shared with all requests that have one, with all that
+// is learned at most, and its own, which texts that are written at once share where theirs is the same, and which [KeptGrammars] keep. It is
+// 0 of a request that has none.
+func (t *Text) GrammarBytes(r TextRequest) (shared, own int64, err error) {
+	g, err := t.grammar(r)
+	if g == nil || err != nil {
+		return 0, 0, err
+	}
+	return t.grammars.bytes, g.bytes, nil
 }
 
 // grammarError says what is wrong with a grammar, and where.

@@ -133,7 +133,7 @@ func (d *draft) largest(sequences int) []map[string]tensor.Shape {
 	return []map[string]tensor.Shape{d.in.shapes(d.rows, 1), d.in.shapes(d.most, d.most)}
 }
 
-// besides says of a budget that is too small what it has to be with the draft in it.
+// besides says of a budget that is too small what it has to be with what is beside the session in it.
 func besides(err error, bytes, budget int64) error {
 	var full *runtime.CapacityError
 	if !errors.As(err, &full) || full.Host {

@@ -69,6 +69,9 @@ type Options struct {
 	// Pictures is how many pictures a request may have, of a model that sees some ([models.Model.Pictures]): what stands for
 	// them in texts is kept beside keys and values, of all sequences. 0 is 1.
 	Pictures int
+	// Grammars are bytes of the host's memory that schemas and grammars of requests take ([Text.GrammarBytes]). They are part of the
+	// budget: on the CPU of the session's memory, beside a device with memory of its own of what it may take of the host's.
+	Grammars int64
 	// Grow has, on the CPU in the mode auto, the memory of keys and values grow and shrink with the texts: while they need
 	// less of it, more weights stay. It is there for all texts that are admitted, since weights give way.
 	Grow bool
@@ -188,6 +191,8 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, MostSpeculation)}
 	case opts.Pictures < 0:
 		return nil, &RequestError{"Pictures", fmt.Sprintf("%d pictures", opts.Pictures)}
+	case opts.Grammars < 0:
+		return nil, &RequestError{"Grammars", fmt.Sprintf("%d bytes", opts.Grammars)}
 	case opts.Rows < 0 || opts.Rows > maxRows:
 		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
 	}
@@ -303,19 +308,18 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *En
 		if e.draft, err = openDraft(ctx, model, opts, n); err != nil {
 			return nil, err
 		}
-		budget := int64(0)
 		defer func() {
 			if err != nil {
 				e.draft.session.Close()
-				err = besides(err, e.draft.takes(), budget)
 			}
 		}()
-		if budget, err = budgetOf(ctx, steps, opts.Session); err != nil {
-			return nil, err
-		}
-		if budget > 0 {
-			e.opts.Session.Memory, e.opts.Session.MemoryShare = max(budget-e.draft.takes(), 1), 0
-		}
+	}
+	budget, taken, err := e.setAside(ctx, steps)
+	if err != nil {
+		return nil, err
+	}
+	if taken > 0 {
+		defer func() { err = besides(err, taken, budget) }()
 	}
 	if err = e.startSession(ctx, model, step); err != nil {
 		return nil, err
@@ -411,6 +415,26 @@ func (e *Engine) ForecastSource(ctx context.Context, positions int) (*plan.Plan,
 		return nil, &RequestError{"Source", fmt.Sprintf("of %d positions: it has 1 to %d", positions, e.source)}
 	}
 	return e.session.Plan(ctx, e.sourceShapes(positions))
+}
+
+// setAside takes from the budget of the engine's session what the draft and grammars take of it, and returns the whole and that part.
+func (e *Engine) setAside(ctx context.Context, steps *models.Model) (budget, taken int64, err error) {
+	o := &e.opts.Session
+	if e.draft != nil {
+		taken = e.draft.takes()
+	}
+	if o.Device == "" || o.Device == "cpu" {
+		taken += e.opts.Grammars
+	} else if o.HostMemory > 0 {
+		o.HostMemory = max(o.HostMemory-e.opts.Grammars, 1)
+	}
+	if taken == 0 {
+		return 0, 0, nil
+	}
+	if budget, err = budgetOf(ctx, steps, *o); err == nil && budget > 0 {
+		o.Memory, o.MemoryShare = max(budget-taken, 1), 0
+	}
+	return budget, taken, err
 }
 
 // budgetOf is what a session with these options may take of the device; 0 is no limit that is known.

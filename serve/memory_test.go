@@ -89,3 +89,40 @@ func TestOverloadOfTexts(t *testing.T) {
 		t.Errorf("%d were answered, %d bytes are held", answers.Load(), r.bodies.heldBytes())
 	}
 }
+
+// TestGrammarsAreOfTheBodies: the first request with a schema reserves the vocabulary of masks, which stays until the model is unloaded; where
+// there is no room the request is refused, and the model goes on.
+func TestGrammarsAreOfTheBodies(t *testing.T) {
+	const plain = `{"model":"chat","messages":[{"role":"user","content":"Hello!"}],"temperature":0,"max_tokens":8}`
+	bounded := strings.Replace(plain, `"temperature"`, `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":["yes","no"]}}},"temperature"`, 1)
+	const path = "/v1/chat/completions"
+	r := open(t, directory(t, map[string]string{"chat": chat}), Options{MaxBody: 32 << 10, MaxBodies: 64 << 10})
+	if status, _, body := ask(r.Handler(), "POST", path, bounded, "Content-Type", "application/json"); status != 422 || !strings.Contains(body, "a schema takes") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _, body := ask(r.Handler(), "POST", path, plain, "Content-Type", "application/json"); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	if held := r.bodies.heldBytes(); held != 0 {
+		t.Errorf("%d bytes are held", held)
+	}
+
+	r = open(t, directory(t, map[string]string{"chat": chat}), Options{})
+	h := r.Handler()
+	for range 2 {
+		if status, _, body := ask(h, "POST", path, bounded, "Content-Type", "application/json"); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	held := r.bodies.heldBytes()
+	if held < 64<<10 {
+		t.Errorf("%d bytes are held of masks", held)
+	}
+	if status, _, body := ask(h, "POST", path, plain, "Content-Type", "application/json"); status != 200 || r.bodies.heldBytes() != held {
+		t.Errorf("%d %s: %d bytes are held, %d before", status, body, r.bodies.heldBytes(), held)
+	}
+	if status, _, body := ask(r.Admin(), "POST", "/v2/repository/models/chat/unload", "{}", "Content-Type", "application/json"); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	until(t, "the model to be closed", func() bool { return r.bodies.heldBytes() == 0 })
+}

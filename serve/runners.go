@@ -262,6 +262,9 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 	if err != nil {
 		return nil, err
 	}
+	grammars := &grammarMemory{bodies: &r.bodies}
+	text.Reserve(grammars.reserve)
+	done = append(done, grammars.close)
 	defer func() {
 		if err != nil {
 			_ = done.close()

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/optimem/optimem/embed"
@@ -37,6 +39,48 @@ type textRunner struct {
 	sequences int
 	// pictures prepares those of messages, nil of a model that sees none.
 	pictures *pictureInput
+}
+
+// grammarMemory is what the schemas and grammars of requests take of the bodies of requests, also between them: the vocabulary of masks until
+// the model is closed.
+type grammarMemory struct {
+	bodies *bodies
+	mu     sync.Mutex
+	held   int64
+	closed bool
+}
+
+// reserve is for [generate.Text.Reserve].
+func (m *grammarMemory) reserve(n int64) (release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case n > m.bodies.most:
+		return nil, forOpenAI(refuse(http.StatusUnprocessableEntity, "a schema takes %d bytes with the masks of its tokens, and %d are the most for all requests",
+			n, m.bodies.most))
+	case m.closed || !m.bodies.take(n):
+		return nil, forOpenAI(crowded())
+	}
+	m.held += n
+	return func() { m.give(n) }, nil
+}
+
+func (m *grammarMemory) give(n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.held -= n
+		m.bodies.give(n)
+	}
+}
+
+// close gives all back.
+func (m *grammarMemory) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bodies.give(m.held)
+	m.held, m.closed = 0, true
+	return nil
 }
 
 func (t *textRunner) ports() (inputs, outputs []portJSON) {

@@ -307,7 +307,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	}
 	engine, err := w.engine(ctx, m.Model, generate.Options{
 		Session: opts, Context: min(context, longest), Sequences: sequences, KV: running.KVType(w.kv, m.Ckpt), Speculate: w.ahead, Branches: w.branches,
-		Draft: draft, Remote: far, Pictures: len(w.images), Grow: true,
+		Draft: draft, Remote: far, Pictures: len(w.images), Grammars: w.grammars.bytes(sequences), Grow: true,
 	})
 	if err != nil {
 		return nil, w.StageFailure(err)

@@ -96,7 +96,7 @@ func (w *writing) widest(ctx context.Context, model *models.Model, opts generate
 // widthOf is what answering so many prompts at once is expected to be like: of no sequences where the budget, or the disk, does
 // not admit it.
 func (w *writing) widthOf(ctx context.Context, model *models.Model, opts generate.Options, n, prompts int) (batchWidth, error) {
-	opts.Sequences = n
+	opts.Sequences, opts.Grammars = n, w.grammars.bytes(n)
 	e, err := generate.New(ctx, model, opts)
 	var full *runtime.CapacityError
 	if errors.As(err, &full) {

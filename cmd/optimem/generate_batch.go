@@ -235,7 +235,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		if len(l.Schema) > 0 || l.Grammar != "" { // in the place of what flags say
 			l.request.Schema, l.request.Grammar = l.Schema, l.Grammar
-			if _, err := g.text.Constraint(l.request); err != nil {
+			if err := g.grammars.add(g.text, l.request); err != nil {
 				return nil, wrong(err)
 			}
 		}

@@ -45,6 +45,7 @@ type writing struct {
 	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.
 	schemaFile, grammarFile string
 	schema, grammar         string
+	grammars                grammarMemory
 
 	temperature, topP, minP, repetition, presence, frequency float64
 	topK                                                     int
@@ -186,11 +187,36 @@ func (w *writing) readGrammar() error {
 		if err := w.readGrammarFile(path, to); err != nil {
 			return err
 		}
-		if _, err := w.text.Constraint(w.request("", nil)); err != nil {
+		if err := w.grammars.add(w.text, w.request("", nil)); err != nil {
 			return w.Usage("docs/text.md says what schemas and grammars may have", "%s: %s", path, grammarText(err))
 		}
 	}
 	return nil
+}
+
+// A grammarMemory is what the schemas and grammars of requests take.
+type grammarMemory struct {
+	shared, largest int64
+	distinct        map[string]bool
+}
+
+// add parses that of a request, which has one, to count it.
+func (m *grammarMemory) add(text *generate.Text, r generate.TextRequest) error {
+	shared, own, err := text.GrammarBytes(r)
+	if err != nil {
+		return err
+	}
+	if m.distinct == nil {
+		m.distinct = make(map[string]bool)
+	}
+	m.shared, m.largest = shared, max(m.largest, own)
+	m.distinct[string(r.Schema)+"\x00"+r.Grammar] = true
+	return nil
+}
+
+// bytes is what they take where so many texts are written at once.
+func (m *grammarMemory) bytes(sequences int) int64 {
+	return m.shared + m.largest*int64(min(len(m.distinct), max(sequences, 1)+generate.KeptGrammars))
 }
 
 // readGrammarFile reads a schema or a grammar.

@@ -120,8 +120,13 @@ func newLateConstraint(w Writer, marker string, schema json.RawMessage, end []in
 	if c.marker < 0 {
 		return nil, unsupported("tools", "strict is not supported here with tool_choice auto: the model has no token %s", marker)
 	}
-	c.begin = func() (generate.Constraint, error) { return w.Constraint(generate.TextRequest{Schema: schema}) }
-	_, err := c.begin()
+	first, err := w.Constraint(generate.TextRequest{Schema: schema})
+	c.begin = func() (inner generate.Constraint, err error) {
+		if inner, first = first, nil; inner == nil {
+			inner, err = w.Constraint(generate.TextRequest{Schema: schema})
+		}
+		return inner, err
+	}
 	return c, err
 }
 

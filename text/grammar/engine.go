@@ -7,25 +7,26 @@ import (
 )
 
 // An Engine matches texts against a grammar, by tokens of a vocabulary. What it has learned about states is shared by all
-// matchers, which may be used by many goroutines. For 128,000 tokens that comes to 30 MB at most.
+// matchers, which may be used by many goroutines. [Vocabulary.Bytes] has what that comes to at most.
 type Engine struct {
 	g *Grammar
 	v *Vocabulary
 
-	mu     sync.Mutex
-	states map[string]*state
-	frames map[frame]*frame
-	count  uint32 // of frames, for their numbers
-	locals map[localKey]*local
-	masks  int // of states and locals
-	follow int // nodes of the tree in locals
-	held   int // places of states
-	work   int // places looked at since a call began
-	visits int // nodes of the tree looked at, and
-	places int // places in the grammar, ever
-	start  *state
-	marks  []uint32 // by node: the round of closure in which it was seen without a frame
-	round  uint32
+	mu      *sync.Mutex // of all engines of the vocabulary
+	holding *holding
+	states  map[string]*state
+	frames  map[frame]*frame
+	count   uint32 // of frames, for their numbers
+	locals  map[localKey]*local
+	masks   int // of states and locals
+	follow  int // nodes of the tree in locals
+	held    int // places of states
+	work    int // places looked at since a call began
+	visits  int // nodes of the tree looked at, and
+	places  int // places in the grammar, ever
+	start   *state
+	marks   []uint32 // by node: the round of closure in which it was seen without a frame
+	round   uint32
 
 	// Memory that is used again.
 	path    []pathStep
@@ -74,12 +75,21 @@ var nowhere = &state{}
 
 // NewEngine returns an engine. It keeps states and masks that it found, bounded in number.
 func NewEngine(g *Grammar, v *Vocabulary) *Engine {
-	e := &Engine{g: g, v: v, marks: make([]uint32, len(g.nodes)), bulky: bulky}
+	e := &Engine{g: g, v: v, mu: &v.learned.mu, marks: make([]uint32, len(g.nodes)), bulky: bulky}
+	v.learned.open(e)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.forget()
 	return e
 }
 
+// forget gives up what was found. Matchers stay valid: each holds its own state, without what follows from it.
 func (e *Engine) forget() {
+	for _, s := range e.states {
+		clear(s.next)
+		s.run, s.mask = nil, nil
+	}
+	e.hold(-e.holding.bytes)
 	e.states = make(map[string]*state)
 	e.frames = make(map[frame]*frame)
 	e.locals = make(map[localKey]*local)
@@ -145,18 +155,19 @@ func (m Matcher) AdvanceBytes(text []byte) (Matcher, error) {
 // bound begins a call. It forgets all states once there are many; the matcher's own is made anew.
 func (e *Engine) bound(m *Matcher) {
 	e.work = 0
-	if !e.full() {
+	if e.v.learned.use(e); !e.full() {
 		return
 	}
-	e.forget()
 	mask := m.s.mask
+	e.forget()
 	m.s = e.fresh(m.s)
 	m.s.mask = mask
 }
 
 // full reports whether all states are to be forgotten.
 func (e *Engine) full() bool {
-	return len(e.states) >= maxStates || len(e.frames) >= 4*maxStates || e.held >= maxHeld || e.masks >= maxMasks || e.follow >= maxFollow
+	return len(e.states) >= maxStates || len(e.frames) >= 4*maxStates || e.held >= maxHeld || e.masks >= maxMasks || e.follow >= maxFollow ||
+		e.v.learned.held > e.v.learned.most
 }
 
 // fresh returns a state of before forget as one of now.
@@ -187,6 +198,7 @@ func (e *Engine) frame(back int32, parent *frame) *frame {
 			f.depth = parent.depth + 1
 		}
 		e.frames[key] = f
+		e.hold(frameBytes)
 	}
 	return f
 }
@@ -201,6 +213,9 @@ func (e *Engine) closure(from []item) (*state, error) {
 		e.places++
 		if e.work++; e.work > maxWork {
 			return nil, errorf(ErrLimit, "", "more than %d places to look at: the grammar is too ambiguous", maxWork)
+		}
+		if l := &e.v.learned; l.held > 2*l.most {
+			return nil, errorf(ErrLimit, "", "more than %d bytes for what was found: the grammar is too ambiguous", l.most)
 		}
 		it := work[len(work)-1]
 		work = work[:len(work)-1]
@@ -291,6 +306,7 @@ func (e *Engine) state(items []item, end bool) *state {
 	s := &state{items: slices.Clone(items), end: end, next: make([]*state, len(e.g.firsts))}
 	e.states[string(key)] = s
 	e.held += len(items)
+	e.hold(stateBytes + placeBytes*int64(len(items)) + 8*int64(len(s.next)))
 	return s
 }
 

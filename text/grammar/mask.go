@@ -41,6 +41,7 @@ func (e *Engine) maskOf(s *state) (Mask, error) {
 		if !own {
 			mask, own = slices.Clone(mask), true
 			e.masks++
+			e.hold(e.v.maskBytes())
 		}
 		for w, bits := range l.mask {
 			mask[w] |= bits
@@ -109,7 +110,13 @@ func (e *Engine) local(key localKey) (*local, error) {
 	e.locals[key] = l
 	e.masks++
 	e.follow += len(l.follow)
+	e.hold(e.localBytes(l))
 	return l, nil
+}
+
+// localBytes is what a local takes.
+func (e *Engine) localBytes(l *local) int64 {
+	return localBytes + e.v.maskBytes() + 4*int64(len(l.follow))
 }
 
 // byBytes returns nodes of the tree by their bytes, each once.

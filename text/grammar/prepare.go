@@ -59,7 +59,7 @@ type preparedState struct {
 func (e *Engine) prepare(s *state, seen map[*state]bool) (p preparedState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.full() || e.masks >= maxPreparedMasks {
+	if e.v.learned.use(e); e.full() || e.masks >= maxPreparedMasks {
 		p.stop = true
 		return p
 	}
@@ -81,6 +81,7 @@ func (e *Engine) prepare(s *state, seen map[*state]bool) (p preparedState) {
 		delete(e.locals, key)
 		e.masks--
 		e.follow -= len(l.follow)
+		e.hold(-e.localBytes(l))
 	}
 	for class := range e.g.firsts {
 		next, err := e.step(s, uint8(class))

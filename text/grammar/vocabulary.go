@@ -29,6 +29,8 @@ type Vocabulary struct {
 
 	mu  sync.Mutex
 	cut map[charSet]*cut // what was found for sets
+
+	learned learned
 }
 
 // A behind is a node of the tree with the characters before it.
@@ -59,18 +61,8 @@ const maxTokenBytes = 1 << 10
 // are empty, and no mask allows them.
 func NewVocabulary(tokens [][]byte) *Vocabulary {
 	v := &Vocabulary{tokens: tokens}
-	order := make([]int32, 0, len(tokens))
-	for i, t := range tokens {
-		if len(t) > 0 && len(t) <= maxTokenBytes {
-			order = append(order, int32(i))
-		}
-	}
-	slices.SortFunc(order, func(a, b int32) int {
-		if c := bytes.Compare(tokens[a], tokens[b]); c != 0 {
-			return c
-		}
-		return int(a - b)
-	})
+	v.begin()
+	order := sorted(tokens)
 	v.ids = order
 	v.whole = make([]charSet, len(tokens))
 	for i := range v.whole {
@@ -102,10 +94,7 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	}
 	for i, id := range order {
 		t := tokens[id]
-		same := 0
-		for same < len(t) && same < len(last) && t[same] == last[same] {
-			same++
-		}
+		same := same(t, last)
 		leave(same)
 		for d := same; d < len(t); d++ {
 			path = append(path, int32(len(v.tree)))
@@ -133,6 +122,32 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	v.tree, v.sets = slices.Clone(v.tree), slices.Clone(v.sets)
 	v.order(whole, prefixes)
 	return v
+}
+
+// sorted returns the tokens that may follow, by their bytes.
+func sorted(tokens [][]byte) []int32 {
+	order := make([]int32, 0, len(tokens))
+	for i, t := range tokens {
+		if len(t) > 0 && len(t) <= maxTokenBytes {
+			order = append(order, int32(i))
+		}
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		if c := bytes.Compare(tokens[a], tokens[b]); c != 0 {
+			return c
+		}
+		return int(a - b)
+	})
+	return order
+}
+
+// same is how many bytes two tokens begin with alike.
+func same(a, b []byte) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // A tallToken is a token with its number of characters.
