@@ -125,7 +125,7 @@ func (e *Engine) openBranches(ctx context.Context) error {
 }
 
 // branch adds branches to the parts of a pass, in turn, as many as are worth it: those of which the rows are there
-// anyway, as a pass has as many as a power of two, and more where the forecast says so. Each lies in two of the blocks.
+// anyway, as a pass has as many as [bucket] says, and more where the forecast says so. Each lies in two of the blocks.
 func (e *Engine) branch(ctx context.Context, parts []part, spare []int) error {
 	b := &e.branching
 	if b.most < 2 {
