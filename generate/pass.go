@@ -141,14 +141,14 @@ func (e *Engine) admit() {
 // most is how many sequences are written at once.
 func (e *Engine) most() int { return min(bucket(e.opts.Sequences), e.rows) }
 
-// bucket is how many rows a pass has that needs n: the next power of two, and where that is more than 32 the next multiple of an eighth of it,
-// of 16 at least. So there are few graphs, and of rows that are computed for nothing no more than a third, mostly far fewer.
+// bucket is how many rows a pass has that needs n: the next power of two, and where that is more than 32 the next multiple of a sixteenth of
+// it, of 16 at least. So there are few graphs, and of rows that are computed for nothing no more than a third, mostly far fewer.
 func bucket(n int) int {
 	b := 1
 	for b < n {
 		b *= 2
 	}
-	if step := max(b/8, 16); step < b {
+	if step := max(b/16, 16); step < b {
 		b = (n + step - 1) / step * step
 	}
 	return b

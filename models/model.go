@@ -101,7 +101,7 @@ type Model struct {
 }
 
 // maxGraphs bounds the graphs kept, one for each set of input shapes.
-const maxGraphs = 24
+const maxGraphs = 32
 
 // Build returns the model in a checkpoint. It fails with an [*UnsupportedError] that lists everything the model needs
 // and optimem lacks.

@@ -63,7 +63,7 @@ type prepared struct {
 }
 
 // maxPrograms bounds the plans kept ready, one for each set of input shapes.
-const maxPrograms = 24
+const maxPrograms = 32
 
 // use makes a plan the one that runs. Weights that stay are brought unless they are there in the same places, and buffers
 // are what the last pass made of them, wherever it ran.

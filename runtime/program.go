@@ -39,7 +39,7 @@ type program struct {
 }
 
 // maxPrograms bounds the programs kept, one for each set of input shapes.
-const maxPrograms = 24
+const maxPrograms = 32
 
 // program returns the graph made ready to be planned.
 func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error) {
