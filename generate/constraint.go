@@ -83,6 +83,7 @@ func (t *Text) grammar(r TextRequest) (*textGrammar, error) {
 	}
 	key := field + "\x00" + source
 	if g, ok := all.kept.Get(key); ok {
+		go g.engine.Prepare(context.Background()) // where others had it forget
 		return g, nil
 	}
 	var parsed *grammar.Grammar

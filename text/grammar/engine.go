@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // An Engine matches texts against a grammar, by tokens of a vocabulary. What it has learned about states is shared by all
@@ -44,7 +45,7 @@ type Engine struct {
 	key     []byte
 
 	preparing sync.Mutex // is taken before mu
-	prepared  bool
+	prepared  atomic.Bool
 }
 
 // A frame is a rule that is to go on at back, and those around it. nil is the grammar's root. Equal frames are one.
@@ -90,6 +91,7 @@ func (e *Engine) forget() {
 		s.run, s.mask = nil, nil
 	}
 	e.hold(-e.holding.bytes)
+	e.prepared.Store(false)
 	e.states = make(map[string]*state)
 	e.frames = make(map[frame]*frame)
 	e.locals = make(map[localKey]*local)

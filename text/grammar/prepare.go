@@ -15,14 +15,14 @@ const (
 )
 
 // Prepare finds ahead the masks of states for which a look at the vocabulary takes long. It may run while others use the engine, and once is
-// enough: a second call returns when the first is done.
+// enough, until the engine forgot: a second call returns when the first is done.
 //
 // States are taken in the order in which texts come to them, so that what there is no room or no work left for comes late in texts. It returns
 // before everything is found where that is so, or where ctx ends; masks are right all the same.
 func (e *Engine) Prepare(ctx context.Context) {
 	e.preparing.Lock()
 	defer e.preparing.Unlock()
-	if e.prepared {
+	if e.prepared.Load() {
 		return
 	}
 	m, err := e.Start()
@@ -38,13 +38,13 @@ func (e *Engine) Prepare(ctx context.Context) {
 			then = append(then, p.then...)
 			work += p.visits
 			if p.stop || work > maxPreparedNodes || len(seen) > maxPreparedStates {
-				e.prepared = true
+				e.prepared.Store(true)
 				return
 			}
 		}
 		these = then
 	}
-	e.prepared = true
+	e.prepared.Store(true)
 }
 
 // A preparedState is what was done for a state: nodes of the tree looked at, whether it is the last, and the states after it.

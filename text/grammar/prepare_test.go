@@ -60,7 +60,7 @@ func TestPreparedBounded(t *testing.T) {
 	e := NewEngine(g, v)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if e.Prepare(gone); e.masks > 0 || e.prepared {
+	if e.Prepare(gone); e.masks > 0 || e.prepared.Load() {
 		t.Errorf("%d masks are made for nobody", e.masks)
 	}
 	e.Prepare(t.Context())
@@ -70,6 +70,12 @@ func TestPreparedBounded(t *testing.T) {
 	before := e.visits
 	if e.Prepare(t.Context()); e.visits != before {
 		t.Error("made ready twice")
+	}
+	e.mu.Lock()
+	e.forget()
+	e.mu.Unlock()
+	if e.Prepare(t.Context()); e.visits == before || e.masks < 20 {
+		t.Errorf("%d masks after all was forgotten", e.masks)
 	}
 	// Others may ask and have all forgotten in between.
 	e = NewEngine(g, v)
