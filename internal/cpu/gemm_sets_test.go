@@ -377,6 +377,55 @@ func TestRoundedRowsAlone(t *testing.T) {
 	}
 }
 
+// TestTallProducts: rows of products of which the left factor is packed for a part of the depth at a time have the bits that they have alone,
+// with all that is done to a result.
+func TestTallProducts(t *testing.T) {
+	const m, n = 101, 96
+	threes := poolsOfSets(t, 3)
+	for name, pool := range poolsOfSets(t, 1) {
+		if pool.Set == nil || !pool.Set.HasUnit() {
+			continue
+		}
+		rng := rand.New(rand.NewPCG(33, 34))
+		for _, rounded := range []bool{false, true} {
+			parts, depths := simd.UnitParts, []int{2048, 5600}
+			a := graph.Attrs{graph.RowsAlone: true, "act": "silu"}
+			if rounded {
+				a["precision"], parts, depths = "bf16", 1, []int{11_040}
+			} else if pool.Set.Unit() != simd.UnitTiles {
+				continue
+			}
+			for _, k := range depths {
+				if cut := cutUnit(m, n, k, parts); cut.tall == 0 || cut.chunk >= cut.depth {
+					t.Fatalf("the depth %d is one piece, %+v", k, cut)
+				}
+				x, w, residual := strided(rng, tensor.Float32, m, k), strided(rng, tensor.BFloat16, n, k), strided(rng, tensor.Float32, m, n)
+				bias := strided(rng, tensor.Float32, n)
+				compute := func(p *ops.Pool, from, rows int, weight ops.View) []byte {
+					in := []ops.View{x, weight, bias, residual}
+					for _, i := range []int{0, 3} {
+						in[i].Layout.Shape = tensor.Shape{rows, in[i].Shape()[1]}
+						in[i].Layout.Offset += from * in[i].Layout.Strides[0]
+					}
+					return runKind(t, p, "linear", a, emptyView(tensor.Float32, rows, n), in...).Data
+				}
+				packed := packedView(t, pool, "linear", a, emptyView(tensor.Float32, m, n), x, w, ops.View{})
+				for _, weight := range []ops.View{w, packed} {
+					all := compute(threes[name], 0, m, weight)
+					for i := range m {
+						if got := compute(pool, i, 1, weight); !bytes.Equal(got, all[4*n*i:][:4*n]) {
+							t.Fatalf("%s: %d deep, rounded %v: row %d has other bits alone, packed %v", name, k, rounded, i, weight.Packed)
+						}
+					}
+					if got := compute(pool, 7, 70, weight); !bytes.Equal(got, all[4*n*7:][:4*n*70]) {
+						t.Fatalf("%s: %d deep, rounded %v: 70 rows have other bits, packed %v", name, k, rounded, weight.Packed)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestLinearReadsHalves multiplies floats by half weights: the bits are those of the same weights widened before.
 func TestLinearReadsHalves(t *testing.T) {
 	for name, pool := range poolsOfSets(t, 2) {

@@ -40,7 +40,10 @@ type unitCut struct {
 	// parts is how many numbers an element of the left factor is the sum of.
 	parts int
 	// rows is those of a block, which the left factor is packed for; panels those of a part, of 32 columns each.
-	rows, panels, lanes  int
+	rows, panels, lanes int
+	// tall is how many rows a block may have of which the left factor is packed for a chunk of the depth at a time, so that fewer blocks read
+	// the right one; 0 where that does not pay.
+	tall, chunk          int
 	leftBytes, laneBytes int
 }
 
@@ -54,6 +57,10 @@ func cutUnit(m, n, k, parts int) unitCut {
 	u.rows = max(leftMost/(2*u.depth*parts), 1)
 	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, ops.RoundUp(max(m, 1), simd.UnitRows))
 	u.leftBytes = 2 * u.rows * u.depth * parts
+	if most := min(m&^(simd.UnitRows-1), rowsMost); most > u.rows && n%simd.UnitColumns == 0 {
+		u.tall, u.chunk = most, max(leftMost/(2*most*parts)/unitPieceK, 1)*unitPieceK
+		u.leftBytes = max(u.leftBytes, 2*u.tall*u.chunk*parts)
+	}
 	panels := max((n+simd.UnitColumns-1)/simd.UnitColumns, 1)
 	pieces := 16
 	most := panelsMost
@@ -163,19 +170,33 @@ func (g *gemmCall[T]) runUnit(p *ops.Pool) {
 	g.lanes = min(g.unit.lanes, (len(g.work)-64-g.unit.leftBytes)/g.unit.laneBytes)
 	g.alignWork()
 	g.left.set, g.right.set = g.set, g.set
-	for g.i0 = 0; g.i0 < g.m; g.i0 += g.unit.rows {
-		g.rows = min(g.unit.rows, g.m-g.i0)
-		blocks := (g.rows + simd.UnitRows - 1) / simd.UnitRows
-		g.parts = (g.n + g.unit.panels*simd.UnitColumns - 1) / (g.unit.panels * simd.UnitColumns)
-		g.next[0].Store(0)
-		if p == nil {
-			(*unitLeft[T])(g).Run(0, blocks)
-			(*unitCall[T])(g).Run(0, 1)
+	tall := g.unit.tall > 0 && g.o.half.Absent()
+	for g.i0 = 0; g.i0 < g.m; g.i0 += g.rows {
+		left := g.m - g.i0
+		if g.rows = min(g.unit.rows, left); !tall || left <= g.unit.rows || left < simd.UnitRows {
+			g.unitBlock(p, 0, g.unit.depth)
 			continue
 		}
-		p.Do(blocks, 1, (*unitLeft[T])(g))
-		p.Do(g.lanes, 1, (*unitCall[T])(g))
+		g.rows = min(g.unit.tall, left&^(simd.UnitRows-1))
+		for k0 := 0; k0 < g.unit.depth; k0 += g.unit.chunk {
+			g.unitBlock(p, k0, min(k0+g.unit.chunk, g.unit.depth))
+		}
 	}
+}
+
+// unitBlock adds to the sums of the block of rows what a part of the depth gives.
+func (g *gemmCall[T]) unitBlock(p *ops.Pool, k0, k1 int) {
+	g.k0, g.k1 = k0, k1
+	blocks := (g.rows + simd.UnitRows - 1) / simd.UnitRows
+	g.parts = (g.n + g.unit.panels*simd.UnitColumns - 1) / (g.unit.panels * simd.UnitColumns)
+	g.next[0].Store(0)
+	if p == nil {
+		(*unitLeft[T])(g).Run(0, blocks)
+		(*unitCall[T])(g).Run(0, 1)
+		return
+	}
+	p.Do(blocks, 1, (*unitLeft[T])(g))
+	p.Do(g.lanes, 1, (*unitCall[T])(g))
 }
 
 // A unitLeft is a call as the task of packing blocks of rows for the matrix unit.
@@ -183,23 +204,24 @@ type unitLeft[T ops.Real] gemmCall[T]
 
 // Run packs blocks: for each step of the depth the elements of all rows that there are.
 func (g *unitLeft[T]) Run(from, to int) {
-	step := simd.UnitRows * simd.UnitDepth * g.unit.parts
+	step, depth := simd.UnitRows*simd.UnitDepth*g.unit.parts, g.k1-g.k0
+	end := min(g.k1, g.k) - g.k0
 	left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})
 	m := &g.left
 	for i := from * simd.UnitRows; i < min(to*simd.UnitRows, g.rows); i++ {
-		row := left[i/simd.UnitRows*simd.UnitRows*g.unit.depth*g.unit.parts+i%simd.UnitRows*simd.UnitDepth:]
-		at, k := m.lineAt(g.i0+i), 0
+		row := left[i/simd.UnitRows*simd.UnitRows*depth*g.unit.parts+i%simd.UnitRows*simd.UnitDepth:]
+		at, k := m.lineAt(g.i0+i)+g.k0*m.step, 0
 		if m.dtype == tensor.Float32 && m.step == 1 {
-			k = g.k &^ (simd.UnitDepth - 1)
+			k = end &^ (simd.UnitDepth - 1)
 			if src := ops.Elements[float32](ops.View{Data: m.data})[at:]; g.unit.parts > 1 {
 				g.set.Split(k/simd.UnitDepth, src, row)
 			} else {
 				g.set.Round(k/simd.UnitDepth, src, row)
 			}
 		}
-		for ; k < g.k; k += simd.UnitDepth {
+		for ; k < end; k += simd.UnitDepth {
 			dst := row[k/simd.UnitDepth*step:][:simd.UnitDepth]
-			n := min(simd.UnitDepth, g.k-k)
+			n := min(simd.UnitDepth, end-k)
 			if n < len(dst) {
 				clear(dst)
 			}
@@ -268,15 +290,15 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 		if g.o.columnBias != nil {
 			copy(bias, singles(g.o.columnBias[j:min(j+simd.UnitColumns, j1)]))
 		}
-		for k0 := 0; k0 < g.unit.depth; k0 += g.unit.blockK {
-			k1 := min(k0+g.unit.blockK, g.unit.depth)
+		for k0 := g.k0; k0 < g.k1; k0 += g.unit.blockK {
+			k1 := min(k0+g.unit.blockK, g.k1)
 			g.fetchNext(j+simd.UnitColumns, k0, k1)
 			b := simd.UnitBlock{
-				Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth * g.unit.parts,
+				Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * (g.k1 - g.k0) * g.unit.parts,
 				Parts: g.unit.parts, Streams: g.unitPacked(),
 			}
 			b.B = g.unitRight(j, min(j+simd.UnitColumns, j1), k0, k1, room, mine)
-			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows*g.unit.parts:]
+			left := ops.Elements[uint16](ops.View{Data: g.work[:g.unit.leftBytes]})[(k0-g.k0)*simd.UnitRows*g.unit.parts:]
 			run := func(from, blocks int, c []float32, ldc int) {
 				b.A, b.Blocks, b.C, b.Ldc = left[from*b.ABlock:], blocks, c, ldc
 				b.Rows = g.rows - from*simd.UnitRows
@@ -294,7 +316,9 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 			}
 		}
 	}
-	g.unitFinish(lane, whole*simd.UnitRows, j0, j1, sums, width)
+	if g.k1 == g.unit.depth {
+		g.unitFinish(lane, whole*simd.UnitRows, j0, j1, sums, width)
+	}
 }
 
 // unitStream computes few rows of the columns [j0, j1), of which the right factor lies packed: all of it in one go.

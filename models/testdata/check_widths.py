@@ -17,7 +17,7 @@ import torch
 import transformers as T
 
 V, PROMPTS, WRITTEN = 2000, 20, 256
-TEXT = dict(vocab_size=V, num_hidden_layers=2, max_position_embeddings=2048, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+TEXT = dict(vocab_size=V, num_hidden_layers=2, max_position_embeddings=2048, pad_token_id=0, bos_token_id=1, eos_token_id=None)
 
 
 def text(hidden, inner, heads, keys, **more):
@@ -39,13 +39,13 @@ MODELS = {
     "Gemma-3-1B": ("Gemma3ForCausalLM", text(1152, 6912, 4, 1, head_dim=256, sliding_window=128, num_hidden_layers=6)),
     "Phi-3-mini": ("Phi3ForCausalLM", text(3072, 8192, 32, 32)),
     "Phi-4-mini": ("Phi3ForCausalLM", text(3072, 8192, 24, 8, partial_rotary_factor=0.75, tie_word_embeddings=True)),
-    "GPT-2": ("GPT2LMHeadModel", dict(vocab_size=V, n_embd=768, n_head=12, n_layer=2, n_positions=1024, bos_token_id=1, eos_token_id=2)),
+    "GPT-2": ("GPT2LMHeadModel", dict(vocab_size=V, n_embd=768, n_head=12, n_layer=2, n_positions=1024, bos_token_id=1, eos_token_id=None)),
     "T5-base": ("T5ForConditionalGeneration", dict(
-        vocab_size=V, d_model=768, d_ff=3072, d_kv=64, num_heads=12, num_layers=2, num_decoder_layers=2, pad_token_id=0, eos_token_id=2,
+        vocab_size=V, d_model=768, d_ff=3072, d_kv=64, num_heads=12, num_layers=2, num_decoder_layers=2, pad_token_id=0, eos_token_id=None,
         decoder_start_token_id=0)),
     "BART-base": ("BartForConditionalGeneration", dict(
         vocab_size=V, d_model=768, encoder_layers=2, decoder_layers=2, encoder_attention_heads=12, decoder_attention_heads=12,
-        encoder_ffn_dim=3072, decoder_ffn_dim=3072, max_position_embeddings=1024, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        encoder_ffn_dim=3072, decoder_ffn_dim=3072, max_position_embeddings=1024, pad_token_id=0, bos_token_id=1, eos_token_id=None,
         decoder_start_token_id=2, forced_eos_token_id=None)),
 }
 
@@ -87,7 +87,7 @@ def ours(program, folder, prompts):
     if out.returncode:
         raise RuntimeError(out.stderr)
     answers = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
-    return [a["tokens"] for a in sorted(answers, key=lambda a: a["id"])]
+    return [a["token_ids"] for a in sorted(answers, key=lambda a: a["id"])]
 
 
 def main():
