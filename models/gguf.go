@@ -28,6 +28,8 @@ type ggufFamily struct {
 	// decoders have.
 	anyExperts bool
 	own        func(g *ggufModel)
+	// strict is set where a key that nothing reads is refused.
+	strict bool
 	// layerNorm is the entry of the norms' epsilon where they are not by the root of the mean.
 	layerNorm string
 	// outside and inside are names of modules, as pairs: of those that are there once, and of those of a block, which is at
@@ -44,13 +46,14 @@ type ggufFamily struct {
 // all experts each. The longer ones come first, since replacers take the first that fits.
 var (
 	llamaOutside = strings.NewReplacer(transformers.GGUFOutside()...)
+	llamaBlock   = transformers.GGUFInside()
 	llamaInside  = strings.NewReplacer(append([]string{
 		"post_attention_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.",
-	}, transformers.GGUFInside()...)...)
+	}, llamaBlock...)...)
 	mixtureInside = strings.NewReplacer(append([]string{
 		"ffn_gate_inp.", "mlp.gate.", "ffn_gate_exps.weight", "mlp.experts.gate_proj", "ffn_up_exps.weight", "mlp.experts.up_proj",
 		"ffn_down_exps.weight", "mlp.experts.down_proj",
-	}, transformers.GGUFInside()...)...)
+	}, llamaBlock...)...)
 )
 
 // sandwichedInside are those of a block with norms after the attention and the MLP, and perhaps before them.
@@ -63,7 +66,7 @@ var sandwichedInside = strings.NewReplacer(
 	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
 )
 
-var ggufFamilies = slices.Concat(decoderFiles, hybrids)
+var ggufFamilies = slices.Concat(decoderFiles, expertFiles, hybrids)
 
 var decoderFiles = []ggufFamily{
 	{arch: "llama", class: "LlamaForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},
@@ -146,7 +149,7 @@ var decoderFiles = []ggufFamily{
 // useGGUF makes m the model of a GGUF file: the configuration that Hugging Face's folder would have, and the tensors under
 // the names that they have there.
 func (m *Model) useGGUF(ckpt *loader.Checkpoint, opts Options) error {
-	g := &ggufModel{ckpt: ckpt, config: make(map[string]any)}
+	g := &ggufModel{ckpt: ckpt, config: make(map[string]any), looked: make(map[string]bool)}
 	if err := g.read(); err != nil {
 		return err
 	}
@@ -176,6 +179,8 @@ type ggufModel struct {
 	ckpt   *loader.Checkpoint
 	family *ggufFamily
 	config map[string]any
+	// looked are the keys that were.
+	looked map[string]bool
 	err    error
 }
 
@@ -216,11 +221,14 @@ func (g *ggufModel) read() error {
 	}
 	if g.family.own != nil {
 		g.family.own(g)
-		return g.err
+	} else {
+		g.decoder()
 	}
-	g.decoder()
 	if g.family.config != nil && g.err == nil {
 		g.family.config(g)
+	}
+	if g.family.strict {
+		g.unread()
 	}
 	return g.err
 }
@@ -440,7 +448,10 @@ func (g *ggufModel) has(name string) bool {
 }
 
 // key returns a value of the architecture.
-func (g *ggufModel) key(name string) any { return g.ckpt.Metadata[g.family.arch+"."+name] }
+func (g *ggufModel) key(name string) any {
+	g.looked[name] = true
+	return g.ckpt.Metadata[g.family.arch+"."+name]
+}
 
 // integer returns an integer of the architecture. A list, one number for each layer, is not known here.
 func (g *ggufModel) integer(name string) (int64, bool) {

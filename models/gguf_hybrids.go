@@ -389,6 +389,8 @@ func (g *ggufModel) largest(name string) (int64, bool) {
 func arranged(w tensor.Weight, name string) tensor.Weight {
 	s := w.Layout.Shape
 	switch {
+	case name == "ffn_gate_inp_shexp.weight":
+		return row(w)
 	case len(s) != 2 || w.DType != tensor.Float32 && !w.DType.IsHalf():
 	case name == "ssm_conv1d.weight" || name == "shortconv.conv.weight":
 		w.Layout = tensor.Contiguous(s[0], 1, s[1])

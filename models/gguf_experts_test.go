@@ -1,0 +1,82 @@
+package models_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+)
+
+// TestGGUFKeysThatAreNotKnown: a file is refused where it says what would change numbers and is not known, by the key's name.
+func TestGGUFKeysThatAreNotKnown(t *testing.T) {
+	all := readGGUFCases(t)
+	for _, x := range []struct {
+		name, key string
+		value     any
+		want      string
+	}{
+		{"gpt oss", "gpt-oss.attention.clamp_kqv", 8.5, "gpt-oss.attention.clamp_kqv, which is not known"},
+		{"gpt oss", "gpt-oss.expert_gating_func", 2.0, "weighed by function 2"},
+		{"gpt oss", "gpt-oss.rope.scaling.yarn_beta_fast", 8.5, "gpt-oss.rope.scaling.yarn_beta_fast, which is not known"},
+		{"qwen2 moe", "qwen2moe.expert_weights_norm", true, "weights of experts whose sum is one: true"},
+		{"qwen2 moe", "qwen2moe.attention.sliding_window", 4.0, "qwen2moe.attention.sliding_window, which is not known"},
+		{"olmoe", "olmoe.expert_weights_scale", 2.5, "weights of experts times 2.5"},
+		{"olmoe", "olmoe.expert_group_count", 2.0, "experts in 2 groups"},
+		{"granite moe", "granitemoe.expert_shared_feed_forward_length", 32.0, "that every token goes through"},
+	} {
+		c := all.named(t, x.name)
+		c.Keys = maps.Clone(c.Keys)
+		c.Keys[x.key] = x.value
+		err := buildGGUF(t, c, all.Masks)
+		var unsupported *models.UnsupportedError
+		if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s = %v: want …%s…, got %v", x.key, x.value, x.want, err)
+		}
+	}
+}
+
+// TestGGUFExpertsOfHostileFiles: numbers of experts that no tensor has are refused before anything is made for them.
+func TestGGUFExpertsOfHostileFiles(t *testing.T) {
+	all := readGGUFCases(t)
+	for _, name := range []string{"gpt oss", "qwen2 moe", "olmoe", "granite moe"} {
+		c := all.named(t, name)
+		for _, key := range []string{"expert_count", "block_count", "embedding_length", "attention.head_count"} {
+			hostile := c
+			hostile.Keys = maps.Clone(c.Keys)
+			hostile.Keys[c.Keys["general.architecture"].(string)+"."+key] = 4294967295.0
+			if err := buildGGUF(t, hostile, all.Masks); err == nil {
+				t.Errorf("%s: %s of 4294967295 passes", name, key)
+			}
+		}
+		c.Tensors = slices.DeleteFunc(slices.Clone(c.Tensors), func(x ggufTensor) bool { return x.name == "blk.1.ffn_up_exps.weight" })
+		if err := buildGGUF(t, c, all.Masks); err == nil || !strings.Contains(err.Error(), "up_proj") {
+			t.Errorf("%s without a tensor of experts: %v", name, err)
+		}
+	}
+}
+
+// named returns the case of a name.
+func (all *ggufCases) named(t *testing.T, name string) ggufCase {
+	t.Helper()
+	i := slices.IndexFunc(all.Cases, func(c ggufCase) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("no case %q", name)
+	}
+	return all.Cases[i]
+}
+
+// buildGGUF writes a case's file and makes its model.
+func buildGGUF(t *testing.T, c ggufCase, masks map[uint32][][3]int) error {
+	t.Helper()
+	ckpt, err := loader.Open(c.file(t, masks))
+	if err != nil {
+		return err
+	}
+	defer ckpt.Close()
+	_, err = models.Build(ckpt, models.Options{})
+	return err
+}

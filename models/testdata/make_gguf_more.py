@@ -1,0 +1,145 @@
+"""Writes gguf_more.json.gz: what make_gguf.py writes, for more architectures. Names in the file are those of Python's package gguf; what
+llama.cpp's converter does to a tensor is undone in `built`.
+
+    pip install gguf transformers torch && python make_gguf_more.py
+"""
+
+import gzip
+import json
+
+import gguf
+import numpy as np
+import torch
+import transformers as T
+
+Q = gguf.GGMLQuantizationType
+IDS = [3, 1, 4, 1, 5, 9, 2, 6]
+VOCABULARY = 40
+MASKS = {Q.Q8_0: [(1, 3, 0x14)], Q.MXFP4: [(0, 1, 0x7A)]}  # as make_gguf.py has them
+EPS = float(np.float32(1e-5))
+CASES = []
+
+
+def pseudo_random(seed, n):
+    state, out = seed, bytearray()
+    for _ in range(n):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        out.append(state >> 24)
+    return out
+
+
+def numbers(seed, name, shape, kind):
+    """The numbers of a tensor, as make_gguf.py and the test make them."""
+    n = int(np.prod(shape))
+    if kind == Q.F32:
+        b = np.frombuffer(bytes(pseudo_random(seed, n)), dtype=np.uint8).astype(np.float32)
+        return ((b - 128) / 1024 if name.endswith("bias") else b / 512 + 0.75).reshape(shape)
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    data = pseudo_random(seed, n // elements * size)
+    for at in range(0, len(data), size):
+        for off, kept, put in MASKS[kind]:
+            data[at + off] = data[at + off] & kept | put
+    raw = np.frombuffer(bytes(data), dtype=np.uint8).reshape(*shape[:-1], -1)
+    return gguf.dequantize(raw, kind).astype(np.float32).reshape(shape)
+
+
+def turned_back(x, heads):
+    """Rows as transformers has them, of those that llama.cpp's converter interleaved."""
+    return x.reshape(heads, x.shape[0] // heads // 2, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def built(hf, shape, arch, config, names, take):
+    """A tensor of the model, of those that the file has."""
+    block = f"blk.{hf.split('.')[2]}." if ".layers." in hf else ""
+    if hf.endswith((".experts.gate_up_proj", ".experts.gate_up_proj_bias", "moe.input_linear.weight")):
+        suffix = ".bias" if hf.endswith("bias") else ".weight"
+        turned = arch in ("gpt-oss", "llama4") and suffix == ".weight"
+        each = [shape[0], shape[2], shape[1]] if turned else list(shape)
+        each[1] //= 2
+        gate, up = (take(f"{block}ffn_{k}_exps{suffix}", each) for k in ("gate", "up"))
+        x = np.concatenate([gate, up], 1)
+        if arch == "gpt-oss":
+            x[:, ::2], x[:, 1::2] = gate, up
+        return x.swapaxes(1, 2) if turned else x
+    if hf.endswith((".experts.down_proj", "moe.output_linear.weight")):
+        turned = arch in ("gpt-oss", "llama4")
+        x = take(f"{block}ffn_down_exps.weight", [shape[0], shape[2], shape[1]] if turned else shape)
+        return x.swapaxes(1, 2) if turned else x
+    if hf.endswith(".experts.down_proj_bias"):
+        return take(f"{block}ffn_down_exps.bias", shape)
+    if hf.endswith("shared_expert_gate.weight"):
+        return take(f"{block}ffn_gate_inp_shexp.weight", [shape[1]]).reshape(shape)
+    if hf.endswith(("sinks", "e_score_correction_bias")):
+        return take(f"{block}{'attn_sinks.weight' if hf.endswith('sinks') else 'exp_probs_b.bias'}", shape)
+    base, suffix = hf.rsplit(".", 1)
+    name = names.get_name(base)
+    assert name, hf
+    x = take(name + "." + suffix, shape)
+    if arch in INTERLEAVED and ".attn_q." in name + ".":
+        x = turned_back(x, config.num_attention_heads)
+    if arch in INTERLEAVED and ".attn_k." in name + ".":
+        x = turned_back(x, config.num_key_value_heads)
+    return x
+
+
+INTERLEAVED = ("granitemoe",)
+
+
+def record(case, arch, model_class, keys, kinds=None, **fields):
+    """The case as the test reads it. keys are those of the file, without the architecture; kinds are encodings of tensors by a part
+    of their names."""
+    config = model_class.config_class(**{k: v for k, v in (SIZES | fields).items() if v is not None})
+    config._attn_implementation = "eager"
+    model = model_class(config).eval()
+    names = gguf.get_tensor_name_map(next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == arch), 8)
+    tensors, state = [], {}
+
+    def take(name, shape):
+        whole = len(shape) == 1 or shape[-1] % 32 or name.endswith("bias")
+        kind = Q.F32 if whole else next((k for part, k in (kinds or {}).items() if part in name), Q.Q8_0)
+        tensors.append([name, list(shape), int(kind)])
+        return numbers(len(tensors) - 1, name, shape, kind)
+
+    for hf, x in model.state_dict().items():
+        if hf != "lm_head.weight" or not config.tie_word_embeddings:
+            state[hf] = torch.from_numpy(np.ascontiguousarray(built(hf, list(x.shape), arch, config, names, take)))
+    missing = model.load_state_dict(state, strict=False)
+    assert not missing.unexpected_keys and all(k == "lm_head.weight" for k in missing.missing_keys), missing
+    model.tie_weights()
+    with torch.no_grad():
+        logits = model(torch.tensor([IDS]), use_cache=False).logits[0]
+    assert torch.isfinite(logits).all()
+    CASES.append({
+        "name": case, "keys": {"general.architecture": arch} | {f"{arch}.{k}": v for k, v in keys.items()}, "tensors": tensors,
+        "logits": [[float("%.6g" % x) for x in row[:6]] for row in (logits[0], logits[4], logits[-1])]})
+    print(case, float(logits.std()))
+
+
+SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=EPS, rope_theta=5000.0, tie_word_embeddings=False)
+KEYS = {"context_length": 128, "embedding_length": 32, "block_count": 2, "feed_forward_length": 64, "attention.head_count": 4,
+        "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 5000.0}
+SIXTEEN = {"attention.key_length": 16, "attention.value_length": 16}
+MIXED = {"expert_count": 4, "expert_used_count": 2}
+FOUR = dict(num_experts=4, num_experts_per_tok=2)
+LOCAL = dict(num_local_experts=4, num_experts_per_tok=2)
+
+GPT_OSS = KEYS | MIXED | SIXTEEN | {"attention.sliding_window": 4, "expert_feed_forward_length": 64}
+record("gpt oss", "gpt-oss", T.GptOssForCausalLM, GPT_OSS | {
+    "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32}, {"_exps": Q.MXFP4}, head_dim=16,
+    sliding_window=4, **LOCAL, rope_theta=None, rope_parameters={
+        "rope_type": "yarn", "factor": 4.0, "rope_theta": 5000.0, "original_max_position_embeddings": 32, "truncate": False,
+        "beta_fast": 32.0, "beta_slow": 1.0})
+record("gpt oss, plain", "gpt-oss", T.GptOssForCausalLM, GPT_OSS, head_dim=16, sliding_window=4, **LOCAL, rope_theta=None,
+       rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
+record("qwen2 moe", "qwen2moe", T.Qwen2MoeForCausalLM, KEYS | MIXED | {
+    "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64}, **FOUR, moe_intermediate_size=32,
+    shared_expert_intermediate_size=64)
+record("olmoe", "olmoe", T.OlmoeForCausalLM, KEYS | MIXED | {"attention.head_count_kv": 4}, **FOUR, num_key_value_heads=4,
+       pad_token_id=0)
+record("granite moe", "granitemoe", T.GraniteMoeForCausalLM, KEYS | MIXED | {
+    "attention.scale": 0.125, "embedding_scale": 6.0, "residual_scale": 0.25, "logit_scale": 4.0, "rope.dimension_count": 8}, **LOCAL,
+    embedding_multiplier=6.0, residual_multiplier=0.25, logits_scaling=4.0, attention_multiplier=0.125, tie_word_embeddings=True)
+
+with gzip.GzipFile("gguf_more.json.gz", "wb", mtime=0) as f:
+    f.write(json.dumps({"ids": IDS, "masks": {int(k): v for k, v in MASKS.items()}, "cases": CASES}).encode())
