@@ -9,6 +9,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/optimem/optimem/layers"
@@ -181,6 +182,8 @@ type ggufModel struct {
 	config map[string]any
 	// looked are the keys that were.
 	looked map[string]bool
+	// blocks is how many blocks are the model's, 0 for all: those behind guess tokens ahead.
+	blocks int
 	err    error
 }
 
@@ -303,6 +306,11 @@ func (g *ggufModel) rope(size int64) {
 		scaling := map[string]any{"rope_type": "yarn", "factor": factor}
 		if n, ok := g.integer("rope.scaling.original_context_length"); ok {
 			scaling["original_max_position_embeddings"] = n
+		}
+		for entry, name := range map[string]string{"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"} {
+			if x, ok := g.float("rope.scaling." + name); ok {
+				scaling[entry] = x
+			}
 		}
 		g.set("rope_scaling", scaling)
 		return
@@ -517,6 +525,9 @@ func (g *ggufModel) weights() []tensor.Weight {
 			continue
 		}
 		if m := ggufBlock.FindStringSubmatch(w.Name); m != nil {
+			if i, err := strconv.Atoi(m[1]); g.blocks > 0 && (err != nil || i >= g.blocks) {
+				continue
+			}
 			w = arranged(w, m[2])
 			w.Name = cmp.Or(g.family.blocks, "model.layers.") + m[1] + "." + g.family.inside.Replace(m[2])
 			if shape := w.Layout.Shape; slices.Contains(g.family.transposed, m[2]) && len(shape) == 2 {

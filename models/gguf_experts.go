@@ -1,6 +1,7 @@
 package models
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -73,6 +74,16 @@ var expertFiles = []ggufFamily{
 			}
 		},
 	},
+	{
+		arch: "deepseek2", class: "DeepseekV2ForCausalLM", model: "deepseek_v2", experts: true, strict: true, outside: llamaOutside,
+		inside: llamaInsideWith([]string{
+			"attn_q_a_norm.", "self_attn.q_a_layernorm.", "attn_q_a.", "self_attn.q_a_proj.", "attn_q_b.", "self_attn.q_b_proj.",
+			"attn_kv_a_norm.", "self_attn.kv_a_layernorm.", "attn_kv_a_mqa.", "self_attn.kv_a_proj_with_mqa.",
+			"attn_kv_b.", "self_attn.kv_b_proj.", "attn_k_b.weight", "self_attn.k_b_proj", "attn_v_b.weight", "self_attn.v_b_proj",
+			"exp_probs_b.bias", "mlp.gate.e_score_correction_bias",
+		}, sharedInside("mlp.shared_experts."), expertsInside("mlp.", "gate.")),
+		own: (*ggufModel).deepseek2,
+	},
 }
 
 // What expert_gating_func says: how weights come from the logits of a router.
@@ -122,6 +133,97 @@ func (g *ggufModel) gptOss() {
 	if !g.has("blk.0.attn_q.bias") {
 		g.set("attention_bias", false)
 	}
+}
+
+// deepseek2 is DeepSeek-V2's, whose routers take shares, or -V3's, whose routers take sigmoids. Where attn_k_b and attn_v_b are
+// apart, the file calls what all heads share one key, and has the sizes of heads as those of "mla".
+func (g *ggufModel) deepseek2() {
+	g.sizes("hidden_size", "embedding_length", "num_attention_heads", "attention.head_count", "max_position_embeddings", "context_length",
+		"qk_rope_head_dim", "rope.dimension_count", "kv_lora_rank", "attention.kv_lora_rank",
+		"num_experts_per_tok", "expert_used_count", "n_routed_experts", "expert_count", "moe_intermediate_size", "expert_feed_forward_length",
+		"n_shared_experts", "expert_shared_count")
+	g.set("num_hidden_layers", g.depth())
+	g.set("num_key_value_heads", g.config["num_attention_heads"])
+	g.key("attention.head_count_kv")
+	inner, _ := g.largest("feed_forward_length")
+	g.set("intermediate_size", inner)
+	g.number("rms_norm_eps", "attention.layer_norm_rms_epsilon")
+	g.optional("rope_theta", "rope.freq_base")
+	dense, _ := g.integer("leading_dense_block_count")
+	g.set("first_k_dense_replace", dense)
+	g.set("q_lora_rank", nil)
+	if n, ok := g.integer("attention.q_lora_rank"); ok && g.has("blk.0.attn_q_a.weight") {
+		g.set("q_lora_rank", n)
+	}
+	keys, _ := g.integer("attention.key_length")
+	values, _ := g.integer("attention.value_length")
+	if n, ok := g.integer("attention.key_length_mla"); ok {
+		keys = n
+		values, _ = g.integer("attention.value_length_mla")
+	}
+	turned, _ := g.integer("rope.dimension_count")
+	g.set("qk_nope_head_dim", keys-turned)
+	g.set("v_head_dim", values)
+	g.rope(turned)
+	g.latentYarn()
+	g.deepseekRouter()
+}
+
+// latentYarn has what scores are multiplied with where positions are stretched, in llama.cpp's own unit.
+func (g *ggufModel) latentYarn() {
+	scaling, ok := g.config["rope_scaling"].(map[string]any)
+	by, there := g.float("rope.scaling.yarn_log_multiplier")
+	switch {
+	case !ok || scaling["rope_type"] != "yarn":
+	case !there || by <= 0:
+		g.lacks("yarn without rope.scaling.yarn_log_multiplier")
+	default:
+		all := math.Round(by*1e7) / 1e6 // of float32
+		scaling["mscale"], scaling["mscale_all_dim"] = all, all
+	}
+}
+
+func (g *ggufModel) deepseekRouter() {
+	by, ok := g.integer("expert_gating_func")
+	normalized, _ := g.key("expert_weights_norm").(bool)
+	groups, _ := g.integer("expert_group_count")
+	if g.set("routed_scaling_factor", 1); g.key("expert_weights_scale") != nil {
+		g.number("routed_scaling_factor", "expert_weights_scale")
+	}
+	g.set("n_group", max(groups, 1))
+	g.set("topk_group", 1)
+	if groups > 1 {
+		g.sizes("topk_group", "expert_group_used_count")
+	}
+	g.key("expert_group_used_count")
+	switch {
+	case by == sigmoid:
+		g.set("architectures", []string{"DeepseekV3ForCausalLM"})
+		g.set("model_type", "deepseek_v3")
+		g.set("norm_topk_prob", normalized)
+	case ok && by != softmax && by != 0:
+		g.lacks("experts that are weighed by function %d", by)
+	case normalized:
+		g.lacks("shares of experts whose sum is one")
+	default:
+		if g.set("topk_method", "greedy"); groups > 1 {
+			g.set("topk_method", "group_limited_greedy")
+		}
+	}
+}
+
+// depth is how many blocks are the model's: not those that guess tokens ahead, which come last.
+func (g *ggufModel) depth() int64 {
+	all, ok := g.integer("block_count")
+	ahead, _ := g.integer("nextn_predict_layers")
+	if !ok || ahead < 0 || all <= ahead || all > math.MaxInt32 {
+		g.fail("%d blocks, of which %d guess tokens ahead", all, ahead)
+		return 1
+	}
+	if ahead > 0 {
+		g.blocks = int(all - ahead)
+	}
+	return all - ahead
 }
 
 // ggufHarmless are keys that change no number, or repeat others.

@@ -21,12 +21,16 @@ func TestGGUFKeysThatAreNotKnown(t *testing.T) {
 	}{
 		{"gpt oss", "gpt-oss.attention.clamp_kqv", 8.5, "gpt-oss.attention.clamp_kqv, which is not known"},
 		{"gpt oss", "gpt-oss.expert_gating_func", 2.0, "weighed by function 2"},
-		{"gpt oss", "gpt-oss.rope.scaling.yarn_beta_fast", 8.5, "gpt-oss.rope.scaling.yarn_beta_fast, which is not known"},
+		{"gpt oss", "gpt-oss.rope.scaling.yarn_attn_factor", 8.5, "gpt-oss.rope.scaling.yarn_attn_factor, which is not known"},
 		{"qwen2 moe", "qwen2moe.expert_weights_norm", true, "weights of experts whose sum is one: true"},
 		{"qwen2 moe", "qwen2moe.attention.sliding_window", 4.0, "qwen2moe.attention.sliding_window, which is not known"},
 		{"olmoe", "olmoe.expert_weights_scale", 2.5, "weights of experts times 2.5"},
 		{"olmoe", "olmoe.expert_group_count", 2.0, "experts in 2 groups"},
 		{"granite moe", "granitemoe.expert_shared_feed_forward_length", 32.0, "that every token goes through"},
+		{"deepseek v3", "deepseek2.expert_gating_func", 4.0, "weighed by function 4"},
+		{"deepseek v3", "deepseek2.attention.temperature_scale", 0.5, "deepseek2.attention.temperature_scale, which is not known"},
+		{"deepseek v2", "deepseek2.expert_weights_norm", true, "shares of experts whose sum is one"},
+		{"deepseek v2", "deepseek2.rope.scaling.type", "yarn", "without rope.scaling.yarn_log_multiplier"},
 	} {
 		c := all.named(t, x.name)
 		c.Keys = maps.Clone(c.Keys)
@@ -42,7 +46,7 @@ func TestGGUFKeysThatAreNotKnown(t *testing.T) {
 // TestGGUFExpertsOfHostileFiles: numbers of experts that no tensor has are refused before anything is made for them.
 func TestGGUFExpertsOfHostileFiles(t *testing.T) {
 	all := readGGUFCases(t)
-	for _, name := range []string{"gpt oss", "qwen2 moe", "olmoe", "granite moe"} {
+	for _, name := range []string{"gpt oss", "qwen2 moe", "olmoe", "granite moe", "deepseek v2", "deepseek v3"} {
 		c := all.named(t, name)
 		for _, key := range []string{"expert_count", "block_count", "embedding_length", "attention.head_count"} {
 			hostile := c

@@ -69,6 +69,10 @@ def built(hf, shape, arch, config, names, take):
         return take(f"{block}ffn_down_exps.bias", shape)
     if hf.endswith("shared_expert_gate.weight"):
         return take(f"{block}ffn_gate_inp_shexp.weight", [shape[1]]).reshape(shape)
+    if hf.endswith("kv_b_proj.weight") and config.model_type == "deepseek_v3":
+        heads, rank = config.num_attention_heads, config.kv_lora_rank
+        keys = take(f"{block}attn_k_b.weight", [heads, rank, config.qk_nope_head_dim]).swapaxes(1, 2)
+        return np.concatenate([keys, take(f"{block}attn_v_b.weight", [heads, config.v_head_dim, rank])], 1).reshape(shape)
     if hf.endswith(("sinks", "e_score_correction_bias")):
         return take(f"{block}{'attn_sinks.weight' if hf.endswith('sinks') else 'exp_probs_b.bias'}", shape)
     base, suffix = hf.rsplit(".", 1)
@@ -140,6 +144,24 @@ record("olmoe", "olmoe", T.OlmoeForCausalLM, KEYS | MIXED | {"attention.head_cou
 record("granite moe", "granitemoe", T.GraniteMoeForCausalLM, KEYS | MIXED | {
     "attention.scale": 0.125, "embedding_scale": 6.0, "residual_scale": 0.25, "logit_scale": 4.0, "rope.dimension_count": 8}, **LOCAL,
     embedding_multiplier=6.0, residual_multiplier=0.25, logits_scaling=4.0, attention_multiplier=0.125, tie_word_embeddings=True)
+LATENT = {k: v for k, v in KEYS.items() if k != "attention.head_count_kv"} | {
+    "attention.kv_lora_rank": 32, "attention.q_lora_rank": 32, "expert_used_count": 2, "expert_feed_forward_length": 32,
+    "expert_shared_count": 1, "leading_dense_block_count": 1}
+LATENTS = dict(num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=32, n_shared_experts=1, num_experts_per_tok=2,
+               moe_intermediate_size=32, first_k_dense_replace=1)
+record("deepseek v2", "deepseek2", T.DeepseekV2ForCausalLM, LATENT | {
+    "attention.head_count_kv": 4, "attention.key_length": 24, "attention.value_length": 16, "rope.dimension_count": 8, "expert_count": 4,
+    "expert_weights_scale": 2.5}, **LATENTS, n_routed_experts=4, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+    routed_scaling_factor=2.5, topk_method="greedy", n_group=1, topk_group=1)
+record("deepseek v3", "deepseek2", T.DeepseekV3ForCausalLM, LATENT | {
+    "attention.head_count_kv": 1, "attention.key_length": 48, "attention.value_length": 32, "attention.key_length_mla": 48,
+    "attention.value_length_mla": 32, "rope.dimension_count": 16, "expert_count": 8, "expert_weights_scale": 2.5, "expert_weights_norm": True,
+    "expert_gating_func": 2, "expert_group_count": 4, "expert_group_used_count": 2, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 32, "rope.scaling.yarn_log_multiplier": 0.1, "vocab_size": VOCABULARY}, **LATENTS,
+    n_routed_experts=8, n_group=4, topk_group=2, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32, routed_scaling_factor=2.5,
+    norm_topk_prob=True, rope_theta=None, rope_parameters={
+        "rope_type": "yarn", "factor": 4.0, "rope_theta": 5000.0, "original_max_position_embeddings": 32, "mscale": 1.0,
+        "mscale_all_dim": 1.0})
 
 with gzip.GzipFile("gguf_more.json.gz", "wb", mtime=0) as f:
     f.write(json.dumps({"ids": IDS, "masks": {int(k): v for k, v in MASKS.items()}, "cases": CASES}).encode())
