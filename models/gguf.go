@@ -29,6 +29,8 @@ type ggufFamily struct {
 	// decoders have.
 	anyExperts bool
 	own        func(g *ggufModel)
+	// part is set where a part of each head may be turned.
+	part bool
 	// strict is set where a key that nothing reads is refused.
 	strict bool
 	// layerNorm is the entry of the norms' epsilon where they are not by the root of the mean.
@@ -117,7 +119,7 @@ var decoderFiles = []ggufFamily{
 			"attn_norm.", "input_layernorm.", "ffn_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.",
 			"attn_output.", "self_attn.o_proj.", "ffn_up.", "mlp.gate_up_proj.", "ffn_down.", "mlp.down_proj.",
 		),
-		config: (*ggufModel).phi3,
+		part: true, config: (*ggufModel).phi3,
 	},
 	{
 		arch: "gpt2", class: "GPT2LMHeadModel", blocks: "transformer.h.",
@@ -270,11 +272,12 @@ func (g *ggufModel) decoder() {
 	}
 	g.set("head_dim", size)
 	turned, ok := g.integer("rope.dimension_count")
-	if ok && turned != size && g.family.arch != "phi3" {
+	if ok && turned != size && !g.family.part {
 		g.lacks("rotary embeddings of %d of %d elements", turned, size)
 	}
-	if ok && g.family.arch == "phi3" {
+	if ok && g.family.part {
 		g.set("partial_rotary_factor", float64(turned)/float64(max(size, 1)))
+		size = turned
 	}
 	if g.key("rope.freq_base") != nil {
 		g.number("rope_theta", "rope.freq_base")

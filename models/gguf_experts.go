@@ -84,6 +84,19 @@ var expertFiles = []ggufFamily{
 		}, sharedInside("mlp.shared_experts."), expertsInside("mlp.", "gate.")),
 		own: (*ggufModel).deepseek2,
 	},
+	{
+		arch: "glm4moe", class: "Glm4MoeForCausalLM", model: "glm4_moe", experts: true, strict: true, part: true, outside: llamaOutside,
+		inside: llamaInsideWith([]string{
+			"post_attention_norm.", "post_attention_layernorm.", "exp_probs_b.bias", "mlp.gate.e_score_correction_bias",
+		}, sharedInside("mlp.shared_experts."), expertsInside("mlp.", "gate.")),
+		config: (*ggufModel).glm4Moe,
+	},
+	{
+		arch: "llama4", class: "Llama4ForCausalLM", model: "llama4_text", experts: true, strict: true, outside: llamaOutside,
+		inside: llamaInsideWith(sharedInside("feed_forward.shared_expert."), expertsInside("feed_forward.", "router."),
+			gatedInside("feed_forward.")),
+		config: (*ggufModel).llama4,
+	},
 }
 
 // What expert_gating_func says: how weights come from the logits of a router.
@@ -185,17 +198,7 @@ func (g *ggufModel) latentYarn() {
 
 func (g *ggufModel) deepseekRouter() {
 	by, ok := g.integer("expert_gating_func")
-	normalized, _ := g.key("expert_weights_norm").(bool)
-	groups, _ := g.integer("expert_group_count")
-	if g.set("routed_scaling_factor", 1); g.key("expert_weights_scale") != nil {
-		g.number("routed_scaling_factor", "expert_weights_scale")
-	}
-	g.set("n_group", max(groups, 1))
-	g.set("topk_group", 1)
-	if groups > 1 {
-		g.sizes("topk_group", "expert_group_used_count")
-	}
-	g.key("expert_group_used_count")
+	normalized, groups := g.grouped()
 	switch {
 	case by == sigmoid:
 		g.set("architectures", []string{"DeepseekV3ForCausalLM"})
@@ -209,6 +212,53 @@ func (g *ggufModel) deepseekRouter() {
 		if g.set("topk_method", "greedy"); groups > 1 {
 			g.set("topk_method", "group_limited_greedy")
 		}
+	}
+}
+
+// grouped reads what the chosen experts of the best groups are multiplied with. It returns whether their weights have a sum of one,
+// and how many groups there are.
+func (g *ggufModel) grouped() (normalized bool, groups int64) {
+	normalized, _ = g.key("expert_weights_norm").(bool)
+	groups, _ = g.integer("expert_group_count")
+	if x, ok := g.float("expert_weights_scale"); ok && x != 0 { // which stands for none
+		g.set("routed_scaling_factor", x)
+	} else {
+		g.set("routed_scaling_factor", 1)
+	}
+	g.set("n_group", max(groups, 1))
+	g.set("topk_group", 1)
+	if groups > 1 {
+		g.sizes("topk_group", "expert_group_used_count")
+	}
+	g.key("expert_group_used_count")
+	return normalized, groups
+}
+
+func (g *ggufModel) glm4Moe() {
+	g.set("num_hidden_layers", g.depth())
+	g.sizes("n_routed_experts", "expert_count", "num_experts_per_tok", "expert_used_count",
+		"moe_intermediate_size", "expert_feed_forward_length", "n_shared_experts", "expert_shared_count")
+	if by, ok := g.integer("expert_gating_func"); ok && by != sigmoid && by != 0 {
+		g.lacks("experts that are weighed by function %d", by)
+	}
+	normalized, _ := g.grouped()
+	g.set("norm_topk_prob", normalized)
+	dense, _ := g.integer("leading_dense_block_count")
+	g.set("first_k_dense_replace", dense)
+	g.set("use_qk_norm", g.has("blk.0.attn_q_norm.weight"))
+	g.set("attention_bias", g.has("blk.0.attn_q.bias"))
+}
+
+// llama4 has what its file does not say as llama.cpp has it: chunks of 8,192, no positions in every fourth layer, and no norms of heads
+// in the model of 128 experts.
+func (g *ggufModel) llama4() {
+	g.set("intermediate_size_mlp", g.config["intermediate_size"])
+	g.sizes("num_local_experts", "expert_count", "num_experts_per_tok", "expert_used_count",
+		"intermediate_size", "expert_feed_forward_length", "interleave_moe_layer_step", "interleave_moe_layer_step")
+	g.scored(sigmoid, false)
+	g.set("use_qk_norm", g.config["num_local_experts"] != int64(128))
+	if n, ok := g.integer("attention.sliding_window"); ok && n != 8192 {
+		g.lacks("chunks of %d", n)
 	}
 }
 

@@ -29,6 +29,9 @@ func TestGGUFKeysThatAreNotKnown(t *testing.T) {
 		{"granite moe", "granitemoe.expert_shared_feed_forward_length", 32.0, "that every token goes through"},
 		{"deepseek v3", "deepseek2.expert_gating_func", 4.0, "weighed by function 4"},
 		{"deepseek v3", "deepseek2.attention.temperature_scale", 0.5, "deepseek2.attention.temperature_scale, which is not known"},
+		{"glm4 moe", "glm4moe.expert_gating_func", 1.0, "weighed by function 1"},
+		{"llama 4", "llama4.attention.sliding_window", 16.0, "chunks of 16"},
+		{"llama 4", "llama4.attention.scale", 0.5, "llama4.attention.scale, which is not known"},
 		{"deepseek v2", "deepseek2.expert_weights_norm", true, "shares of experts whose sum is one"},
 		{"deepseek v2", "deepseek2.rope.scaling.type", "yarn", "without rope.scaling.yarn_log_multiplier"},
 	} {
@@ -46,7 +49,7 @@ func TestGGUFKeysThatAreNotKnown(t *testing.T) {
 // TestGGUFExpertsOfHostileFiles: numbers of experts that no tensor has are refused before anything is made for them.
 func TestGGUFExpertsOfHostileFiles(t *testing.T) {
 	all := readGGUFCases(t)
-	for _, name := range []string{"gpt oss", "qwen2 moe", "olmoe", "granite moe", "deepseek v2", "deepseek v3"} {
+	for _, name := range []string{"gpt oss", "qwen2 moe", "olmoe", "granite moe", "deepseek v2", "deepseek v3", "glm4 moe", "llama 4"} {
 		c := all.named(t, name)
 		for _, key := range []string{"expert_count", "block_count", "embedding_length", "attention.head_count"} {
 			hostile := c

@@ -89,9 +89,9 @@ def built(hf, shape, arch, config, names, take):
 INTERLEAVED = ("granitemoe",)
 
 
-def record(case, arch, model_class, keys, kinds=None, **fields):
+def record(case, arch, model_class, keys, kinds=None, ahead=False, **fields):
     """The case as the test reads it. keys are those of the file, without the architecture; kinds are encodings of tensors by a part
-    of their names."""
+    of their names; ahead is set for a block that guesses tokens ahead, whose tensors are those of the last and more."""
     config = model_class.config_class(**{k: v for k, v in (SIZES | fields).items() if v is not None})
     config._attn_implementation = "eager"
     model = model_class(config).eval()
@@ -107,6 +107,12 @@ def record(case, arch, model_class, keys, kinds=None, **fields):
     for hf, x in model.state_dict().items():
         if hf != "lm_head.weight" or not config.tie_word_embeddings:
             state[hf] = torch.from_numpy(np.ascontiguousarray(built(hf, list(x.shape), arch, config, names, take)))
+    if ahead:
+        last = f"blk.{config.num_hidden_layers - 1}."
+        for name, shape, _ in [x for x in tensors if x[0].startswith(last)]:
+            take(name.replace(last, f"blk.{config.num_hidden_layers}."), shape)
+        for name, shape in (("eh_proj", [32, 64]), ("enorm", [32]), ("hnorm", [32])):
+            take(f"blk.{config.num_hidden_layers}.nextn.{name}.weight", shape)
     missing = model.load_state_dict(state, strict=False)
     assert not missing.unexpected_keys and all(k == "lm_head.weight" for k in missing.missing_keys), missing
     model.tie_weights()
@@ -162,6 +168,16 @@ record("deepseek v3", "deepseek2", T.DeepseekV3ForCausalLM, LATENT | {
     norm_topk_prob=True, rope_theta=None, rope_parameters={
         "rope_type": "yarn", "factor": 4.0, "rope_theta": 5000.0, "original_max_position_embeddings": 32, "mscale": 1.0,
         "mscale_all_dim": 1.0})
+record("glm4 moe", "glm4moe", T.Glm4MoeForCausalLM, KEYS | SIXTEEN | MIXED | {
+    "block_count": 3, "nextn_predict_layers": 1, "rope.dimension_count": 8, "expert_feed_forward_length": 32, "expert_shared_count": 1,
+    "leading_dense_block_count": 1, "expert_gating_func": 2, "expert_weights_scale": 1.5, "expert_weights_norm": True}, ahead=True,
+    head_dim=16, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=32, first_k_dense_replace=1,
+    routed_scaling_factor=1.5, norm_topk_prob=True, n_group=1, topk_group=1, use_qk_norm=True, attention_bias=True, rope_theta=None,
+    rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5})
+record("llama 4", "llama4", T.Llama4ForCausalLM, KEYS | SIXTEEN | MIXED | {
+    "expert_used_count": 1, "block_count": 4, "expert_feed_forward_length": 32, "interleave_moe_layer_step": 2, "rope.dimension_count": 16},
+    num_hidden_layers=4, head_dim=16, num_local_experts=4, num_experts_per_tok=1, intermediate_size=32, intermediate_size_mlp=64,
+    interleave_moe_layer_step=2, pad_token_id=0)
 
 with gzip.GzipFile("gguf_more.json.gz", "wb", mtime=0) as f:
     f.write(json.dumps({"ids": IDS, "masks": {int(k): v for k, v in MASKS.items()}, "cases": CASES}).encode())
