@@ -69,7 +69,7 @@ var sandwichedInside = strings.NewReplacer(
 	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
 )
 
-var ggufFamilies = slices.Concat(decoderFiles, expertFiles, hybrids)
+var ggufFamilies = slices.Concat(decoderFiles, moreDecoders, expertFiles, hybrids)
 
 var decoderFiles = []ggufFamily{
 	{arch: "llama", class: "LlamaForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},

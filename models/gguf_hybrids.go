@@ -306,15 +306,7 @@ func (g *ggufModel) gemma3n() {
 		}
 		g.set("activation_sparsity_pattern", shares)
 	}
-	if slides, ok := g.key("attention.sliding_window_pattern").([]bool); ok {
-		kinds := make([]string, len(slides))
-		for i, s := range slides {
-			if kinds[i] = "full_attention"; s {
-				kinds[i] = "sliding_attention"
-			}
-		}
-		g.set("layer_types", kinds)
-	}
+	g.windows()
 }
 
 // blockCount is how many blocks there are, in bounds.

@@ -92,7 +92,7 @@ INTERLEAVED = ("granitemoe",)
 def record(case, arch, model_class, keys, kinds=None, ahead=False, **fields):
     """The case as the test reads it. keys are those of the file, without the architecture; kinds are encodings of tensors by a part
     of their names; ahead is set for a block that guesses tokens ahead, whose tensors are those of the last and more."""
-    config = model_class.config_class(**{k: v for k, v in (SIZES | fields).items() if v is not None})
+    config = model_class.config_class(**{k: v for k, v in (SIZES | fields).items() if v is not None or k == "sliding_window"})
     config._attn_implementation = "eager"
     model = model_class(config).eval()
     names = gguf.get_tensor_name_map(next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == arch), 8)
@@ -178,6 +178,21 @@ record("llama 4", "llama4", T.Llama4ForCausalLM, KEYS | SIXTEEN | MIXED | {
     "expert_used_count": 1, "block_count": 4, "expert_feed_forward_length": 32, "interleave_moe_layer_step": 2, "rope.dimension_count": 16},
     num_hidden_layers=4, head_dim=16, num_local_experts=4, num_experts_per_tok=1, intermediate_size=32, intermediate_size_mlp=64,
     interleave_moe_layer_step=2, pad_token_id=0)
+record("glm4", "glm4", T.Glm4ForCausalLM, KEYS | SIXTEEN | {"rope.dimension_count": 8}, head_dim=16, attention_bias=True, pad_token_id=0,
+       rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5})
+PLAIN = {k: v for k, v in KEYS.items() if "rms" not in k} | {"attention.layer_norm_epsilon": 1e-5}
+SPREAD = dict(rms_norm_eps=None, layer_norm_eps=EPS)
+for case, normed in (("command-r", False), ("command-r, normed heads", True)):
+    record(case, "command-r", T.CohereForCausalLM, PLAIN | {"logit_scale": 0.25, "rope.scaling.type": "none"}, **SPREAD, logit_scale=0.25,
+           use_qk_norm=normed, tie_word_embeddings=True, pad_token_id=0)
+record("cohere2", "cohere2", T.Cohere2ForCausalLM, PLAIN | {
+    "block_count": 4, "logit_scale": 0.25, "rope.scaling.type": "none", "rope.dimension_count": 8, "attention.sliding_window": 4,
+    "vocab_size": VOCABULARY}, **SPREAD, num_hidden_layers=4, logit_scale=0.25, sliding_window=4, tie_word_embeddings=True, pad_token_id=0)
+record("exaone4", "exaone4", T.Exaone4ForCausalLM, KEYS | {
+    "attention.sliding_window": 4, "attention.sliding_window_pattern": [True, False]}, sliding_window=4,
+    layer_types=["sliding_attention", "full_attention"])
+record("exaone4, all turned", "exaone4", T.Exaone4ForCausalLM, KEYS, sliding_window=None,
+       layer_types=["full_attention"] * 2)
 
 with gzip.GzipFile("gguf_more.json.gz", "wb", mtime=0) as f:
     f.write(json.dumps({"ids": IDS, "masks": {int(k): v for k, v in MASKS.items()}, "cases": CASES}).encode())
