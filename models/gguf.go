@@ -100,9 +100,7 @@ var decoderFiles = []ggufFamily{
 	{
 		arch: "olmo2", class: "Olmo2ForCausalLM", outside: llamaOutside, inside: sandwichedInside, config: func(g *ggufModel) {
 			g.biases()
-			if g.key("attention.sliding_window") != nil {
-				g.lacks("the sliding windows of OLMo 3")
-			}
+			g.olmo3()
 		},
 	},
 	{
@@ -517,6 +515,9 @@ func (g *ggufModel) number(entry, name string) {
 // ggufBlock matches the tensors of a block.
 var ggufBlock = regexp.MustCompile(`^blk\.([0-9]+)\.(.*)$`)
 
+// ggufHeadNorms matches norms of queries and of keys, which may have a row for each head.
+var ggufHeadNorms = regexp.MustCompile(`^attn_([qk])_norm\.weight$`)
+
 // ggufTables are tensors that only the configuration is made of.
 var ggufTables = []string{"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
@@ -529,6 +530,11 @@ func (g *ggufModel) weights() []tensor.Weight {
 		}
 		if m := ggufBlock.FindStringSubmatch(w.Name); m != nil {
 			if i, err := strconv.Atoi(m[1]); g.blocks > 0 && (err != nil || i >= g.blocks) {
+				continue
+			}
+			if heads := ggufHeadNorms.FindStringSubmatch(m[2]); heads != nil && g.family.arch == "stablelm" {
+				name := "model.layers." + m[1] + ".self_attn." + heads[1] + "_layernorm.norms."
+				all = append(all, rowsApart(w, name)...)
 				continue
 			}
 			w = arranged(w, m[2])

@@ -31,14 +31,17 @@ func llamaInsideWith(first ...[]string) *strings.Replacer {
 // expertFiles are the families of such files.
 var expertFiles = []ggufFamily{
 	{
-		arch: "gpt-oss", class: "GptOssForCausalLM", model: "gpt_oss", experts: true, strict: true, outside: llamaOutside,
+		arch: "gpt-oss", class: "GptOssForCausalLM", model: "gpt_oss", experts: true, strict: true,
+		outside: llamaOutside,
 		inside: llamaInsideWith(biasedExperts("mlp."), expertsInside("mlp.", "router."),
 			[]string{"post_attention_norm.", "post_attention_layernorm.", "attn_sinks.weight", "self_attn.sinks"}),
 		config: (*ggufModel).gptOss,
 	},
 	{
-		arch: "qwen2moe", class: "Qwen2MoeForCausalLM", model: "qwen2_moe", experts: true, strict: true, outside: llamaOutside,
-		inside: llamaInsideWith([]string{"ffn_gate_inp_shexp.", "mlp.shared_expert_gate."}, sharedInside("mlp.shared_expert."),
+		arch: "qwen2moe", class: "Qwen2MoeForCausalLM", model: "qwen2_moe", experts: true, strict: true,
+		outside: llamaOutside,
+		inside: llamaInsideWith([]string{"ffn_gate_inp_shexp.", "mlp.shared_expert_gate."},
+			sharedInside("mlp.shared_expert."),
 			expertsInside("mlp.", "gate.")),
 		config: func(g *ggufModel) {
 			g.routed()
@@ -75,25 +78,32 @@ var expertFiles = []ggufFamily{
 		},
 	},
 	{
-		arch: "deepseek2", class: "DeepseekV2ForCausalLM", model: "deepseek_v2", experts: true, strict: true, outside: llamaOutside,
+		arch: "deepseek2", class: "DeepseekV2ForCausalLM", model: "deepseek_v2", experts: true, strict: true,
+		outside: llamaOutside,
 		inside: llamaInsideWith([]string{
-			"attn_q_a_norm.", "self_attn.q_a_layernorm.", "attn_q_a.", "self_attn.q_a_proj.", "attn_q_b.", "self_attn.q_b_proj.",
+			"attn_q_a_norm.", "self_attn.q_a_layernorm.", "attn_q_a.", "self_attn.q_a_proj.", "attn_q_b.",
+			"self_attn.q_b_proj.",
 			"attn_kv_a_norm.", "self_attn.kv_a_layernorm.", "attn_kv_a_mqa.", "self_attn.kv_a_proj_with_mqa.",
-			"attn_kv_b.", "self_attn.kv_b_proj.", "attn_k_b.weight", "self_attn.k_b_proj", "attn_v_b.weight", "self_attn.v_b_proj",
+			"attn_kv_b.", "self_attn.kv_b_proj.", "attn_k_b.weight", "self_attn.k_b_proj", "attn_v_b.weight",
+			"self_attn.v_b_proj",
 			"exp_probs_b.bias", "mlp.gate.e_score_correction_bias",
 		}, sharedInside("mlp.shared_experts."), expertsInside("mlp.", "gate.")),
 		own: (*ggufModel).deepseek2,
 	},
 	{
-		arch: "glm4moe", class: "Glm4MoeForCausalLM", model: "glm4_moe", experts: true, strict: true, part: true, outside: llamaOutside,
+		arch: "glm4moe", class: "Glm4MoeForCausalLM", model: "glm4_moe", experts: true, strict: true, part: true,
+		outside: llamaOutside,
 		inside: llamaInsideWith([]string{
-			"post_attention_norm.", "post_attention_layernorm.", "exp_probs_b.bias", "mlp.gate.e_score_correction_bias",
+			"post_attention_norm.", "post_attention_layernorm.", "exp_probs_b.bias",
+			"mlp.gate.e_score_correction_bias",
 		}, sharedInside("mlp.shared_experts."), expertsInside("mlp.", "gate.")),
 		config: (*ggufModel).glm4Moe,
 	},
 	{
-		arch: "llama4", class: "Llama4ForCausalLM", model: "llama4_text", experts: true, strict: true, outside: llamaOutside,
-		inside: llamaInsideWith(sharedInside("feed_forward.shared_expert."), expertsInside("feed_forward.", "router."),
+		arch: "llama4", class: "Llama4ForCausalLM", model: "llama4_text", experts: true, strict: true,
+		outside: llamaOutside,
+		inside: llamaInsideWith(sharedInside("feed_forward.shared_expert."), expertsInside("feed_forward.",
+			"router."),
 			gatedInside("feed_forward.")),
 		config: (*ggufModel).llama4,
 	},
@@ -106,7 +116,8 @@ const (
 	softmaxOfChosen = 3
 )
 
-// scored refuses files whose routers weigh experts otherwise: by another function, with sums of one or without, with a factor, or
+// scored refuses files whose routers weigh experts otherwise: by another function, with sums of one or without, with
+// a factor, or
 // out of the best groups.
 func (g *ggufModel) scored(by int64, normalized bool) {
 	if n, ok := g.integer("expert_gating_func"); ok && n != by && !(n == softmaxOfChosen && by == softmax && normalized) {
@@ -131,7 +142,8 @@ func (g *ggufModel) expertsWidth() {
 	}
 }
 
-// gptOss has windows in every other layer, which its file does not say, and frequencies between whose bounds there is no rounding.
+// gptOss has windows in every other layer, which its file does not say, and frequencies between whose bounds there is
+// no rounding.
 func (g *ggufModel) gptOss() {
 	g.sizes("num_local_experts", "expert_count", "num_experts_per_tok", "expert_used_count",
 		"sliding_window", "attention.sliding_window")
@@ -148,12 +160,15 @@ func (g *ggufModel) gptOss() {
 	}
 }
 
-// deepseek2 is DeepSeek-V2's, whose routers take shares, or -V3's, whose routers take sigmoids. Where attn_k_b and attn_v_b are
+// deepseek2 is DeepSeek-V2's, whose routers take shares, or -V3's, whose routers take sigmoids. Where attn_k_b and
+// attn_v_b are
 // apart, the file calls what all heads share one key, and has the sizes of heads as those of "mla".
 func (g *ggufModel) deepseek2() {
-	g.sizes("hidden_size", "embedding_length", "num_attention_heads", "attention.head_count", "max_position_embeddings", "context_length",
+	g.sizes("hidden_size", "embedding_length", "num_attention_heads", "attention.head_count",
+		"max_position_embeddings", "context_length",
 		"qk_rope_head_dim", "rope.dimension_count", "kv_lora_rank", "attention.kv_lora_rank",
-		"num_experts_per_tok", "expert_used_count", "n_routed_experts", "expert_count", "moe_intermediate_size", "expert_feed_forward_length",
+		"num_experts_per_tok", "expert_used_count", "n_routed_experts", "expert_count", "moe_intermediate_size",
+		"expert_feed_forward_length",
 		"n_shared_experts", "expert_shared_count")
 	g.set("num_hidden_layers", g.depth())
 	g.set("num_key_value_heads", g.config["num_attention_heads"])
@@ -215,7 +230,8 @@ func (g *ggufModel) deepseekRouter() {
 	}
 }
 
-// grouped reads what the chosen experts of the best groups are multiplied with. It returns whether their weights have a sum of one,
+// grouped reads what the chosen experts of the best groups are multiplied with. It returns whether their weights have
+// a sum of one,
 // and how many groups there are.
 func (g *ggufModel) grouped() (normalized bool, groups int64) {
 	normalized, _ = g.key("expert_weights_norm").(bool)
@@ -249,7 +265,8 @@ func (g *ggufModel) glm4Moe() {
 	g.set("attention_bias", g.has("blk.0.attn_q.bias"))
 }
 
-// llama4 has what its file does not say as llama.cpp has it: chunks of 8,192, no positions in every fourth layer, and no norms of heads
+// llama4 has what its file does not say as llama.cpp has it: chunks of 8,192, no positions in every fourth layer, and
+// no norms of heads
 // in the model of 128 experts.
 func (g *ggufModel) llama4() {
 	g.set("intermediate_size_mlp", g.config["intermediate_size"])
@@ -278,7 +295,8 @@ func (g *ggufModel) depth() int64 {
 
 // ggufHarmless are keys that change no number, or repeat others.
 var ggufHarmless = []string{
-	"vocab_size", "rope.scaling.finetuned", "rope.scaling.original_context_length", "expert_shared_count", "tensor_data_layout",
+	"vocab_size", "rope.scaling.finetuned", "rope.scaling.original_context_length", "expert_shared_count",
+	"tensor_data_layout",
 }
 
 // unread refuses a file that says more than was looked at.

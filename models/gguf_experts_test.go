@@ -32,6 +32,9 @@ func TestGGUFKeysThatAreNotKnown(t *testing.T) {
 		{"glm4 moe", "glm4moe.expert_gating_func", 1.0, "weighed by function 1"},
 		{"llama 4", "llama4.attention.sliding_window", 16.0, "chunks of 16"},
 		{"llama 4", "llama4.attention.scale", 0.5, "llama4.attention.scale, which is not known"},
+		{"phi 2", "phi2.attention.clamp_kqv", 8.5, "phi2.attention.clamp_kqv, which is not known"},
+		{"stablelm", "stablelm.attention.sliding_window", 4.0, "stablelm.attention.sliding_window, which is not known"},
+		{"command-r", "command-r.final_logit_softcapping", 8.5, "command-r.final_logit_softcapping, which is not known"},
 		{"deepseek v2", "deepseek2.expert_weights_norm", true, "shares of experts whose sum is one"},
 		{"deepseek v2", "deepseek2.rope.scaling.type", "yarn", "without rope.scaling.yarn_log_multiplier"},
 	} {

@@ -75,10 +75,19 @@ def built(hf, shape, arch, config, names, take):
         return np.concatenate([keys, take(f"{block}attn_v_b.weight", [heads, config.v_head_dim, rank])], 1).reshape(shape)
     if hf.endswith(("sinks", "e_score_correction_bias")):
         return take(f"{block}{'attn_sinks.weight' if hf.endswith('sinks') else 'exp_probs_b.bias'}", shape)
+    if "layernorm.norms." in hf:
+        name, row = f"{block}attn_{hf.split('.')[4][0]}_norm.weight", int(hf.split(".")[6])
+        heads = config.num_attention_heads if "q_layernorm" in hf else config.num_key_value_heads
+        return (take(name, [heads, shape[0]]) if row == 0 else numbers(take.seeds[name], name, [heads, shape[0]], Q.F32))[row]
     base, suffix = hf.rsplit(".", 1)
     name = names.get_name(base)
     assert name, hf
     x = take(name + "." + suffix, shape)
+    if arch == "nemotron" and name.endswith("norm") and suffix == "weight":
+        x = x - 1
+    if "query_key_value" in hf:
+        heads = config.num_attention_heads
+        x = x.reshape(3, heads, shape[0] // heads // 3, -1).swapaxes(0, 1).reshape(shape)
     if arch in INTERLEAVED and ".attn_q." in name + ".":
         x = turned_back(x, config.num_attention_heads)
     if arch in INTERLEAVED and ".attn_k." in name + ".":
@@ -101,9 +110,11 @@ def record(case, arch, model_class, keys, kinds=None, ahead=False, **fields):
     def take(name, shape):
         whole = len(shape) == 1 or shape[-1] % 32 or name.endswith("bias")
         kind = Q.F32 if whole else next((k for part, k in (kinds or {}).items() if part in name), Q.Q8_0)
+        take.seeds[name] = len(tensors)
         tensors.append([name, list(shape), int(kind)])
         return numbers(len(tensors) - 1, name, shape, kind)
 
+    take.seeds = {}
     for hf, x in model.state_dict().items():
         if hf != "lm_head.weight" or not config.tie_word_embeddings:
             state[hf] = torch.from_numpy(np.ascontiguousarray(built(hf, list(x.shape), arch, config, names, take)))
@@ -193,6 +204,22 @@ record("exaone4", "exaone4", T.Exaone4ForCausalLM, KEYS | {
     layer_types=["sliding_attention", "full_attention"])
 record("exaone4, all turned", "exaone4", T.Exaone4ForCausalLM, KEYS, sliding_window=None,
        layer_types=["full_attention"] * 2)
+record("ernie4.5", "ernie4_5", T.Ernie4_5ForCausalLM, KEYS | {"vocab_size": VOCABULARY}, use_bias=False, head_dim=8, tie_word_embeddings=True)
+PART = {"rope.dimension_count": 4}
+HALF = dict(rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5})
+record("nemotron", "nemotron", T.NemotronForCausalLM, PLAIN | PART | {"rope.scaling.type": "none", "vocab_size": VOCABULARY},
+       rms_norm_eps=None, norm_eps=EPS, **HALF, attention_bias=False, mlp_bias=False)
+record("phi 2", "phi2", T.PhiForCausalLM, PLAIN | PART | {"attention.head_count_kv": 4}, **SPREAD, **HALF, num_key_value_heads=4)
+for case, beside in (("stablelm", False), ("stablelm, beside", True)):
+    record(case, "stablelm", T.StableLmForCausalLM, PLAIN | PART | {"use_parallel_residual": beside}, **SPREAD, **HALF,
+           use_parallel_residual=beside, qk_layernorm=beside, use_qkv_bias=not beside)
+for case, beside in (("gpt-neox", True), ("gpt-neox, one after the other", False)):
+    record(case, "gptneox", T.GPTNeoXForCausalLM, {k: v for k, v in PLAIN.items() if "_kv" not in k} | PART | {
+        "use_parallel_residual": beside}, **SPREAD, **HALF, num_key_value_heads=None, use_parallel_residual=beside, hidden_act="gelu")
+# The transformers that wrote these stretches what slides as well, where the model's authors do not: this has nothing stretched.
+record("olmo3", "olmo2", T.Olmo3ForCausalLM, KEYS | {
+    "attention.head_count_kv": 4, "attention.sliding_window": 4, "attention.sliding_window_pattern": [True, False]}, num_key_value_heads=4,
+    sliding_window=4, layer_types=["sliding_attention", "full_attention"], pad_token_id=0)
 
 with gzip.GzipFile("gguf_more.json.gz", "wb", mtime=0) as f:
     f.write(json.dumps({"ids": IDS, "masks": {int(k): v for k, v in MASKS.items()}, "cases": CASES}).encode())

@@ -347,7 +347,11 @@ var (
 			base: "gpt_neox", embed: "embed_in", norm: "final_layer_norm", attention: "attention", qkv: "query_key_value", o: "dense",
 			up: "dense_h_to_4h", down: "dense_4h_to_h", act: "act",
 		},
-		by: func(c *family.Config, d *decoder) { d.parallel = c.Flag("use_parallel_residual", true) },
+		by: func(c *family.Config, d *decoder) {
+			if d.parallel = c.Flag("use_parallel_residual", true); c.Flag("query_key_value_in_a_row", false) { // as in GGUF files
+				d.fused = behind
+			}
+		},
 	}.family()
 
 	gptJ = decoder{
