@@ -274,13 +274,22 @@ func (g *ggufModel) decoder() {
 		g.lacks("rotary embeddings of %d of %d elements", turned, size)
 	}
 	if ok && g.family.part {
-		g.set("partial_rotary_factor", float64(turned)/float64(max(size, 1)))
+		g.set("partial_rotary_factor", shareOf(turned, size))
 		size = turned
 	}
 	if g.key("rope.freq_base") != nil {
 		g.number("rope_theta", "rope.freq_base")
 	}
 	g.rope(max(size, 0))
+}
+
+// shareOf returns a share of a size that is the part again where it is rounded down.
+func shareOf(part, size int64) float64 {
+	share := float64(part) / float64(max(size, 1))
+	for part > 0 && part < size && int64(float64(size)*share) < part {
+		share = math.Nextafter(share, 1)
+	}
+	return share
 }
 
 // rope reads how rotary embeddings are stretched. Llama 3's frequencies, which the file has as factors, are those of longrope
@@ -314,6 +323,7 @@ func (g *ggufModel) rope(size int64) {
 			}
 		}
 		g.set("rope_scaling", scaling)
+		g.yarnAsUsual(factor)
 		return
 	case kind == "longrope" && g.family.arch == "phi3":
 		return
@@ -322,6 +332,17 @@ func (g *ggufModel) rope(size int64) {
 		return
 	}
 	g.set("rope_scaling", map[string]any{"rope_type": kind, "factor": factor})
+}
+
+// yarnAsUsual refuses a factor of cosines and sines that is not the one which follows from how far positions are stretched.
+func (g *ggufModel) yarnAsUsual(factor float64) {
+	usual := 0.1*math.Log(max(factor, 1)) + 1
+	if x, ok := g.float("rope.scaling.yarn_attn_factor"); ok && math.Abs(x-usual) > 1e-4 {
+		g.lacks("rope.scaling.yarn_attn_factor of %v", x)
+	}
+	if x, ok := g.float("rope.scaling.yarn_ext_factor"); ok && x != 1 {
+		g.lacks("rope.scaling.yarn_ext_factor of %v", x)
+	}
 }
 
 // gemma2 has what its file does not say by its sizes, as llama.cpp has it: only the largest divides scores by other than the

@@ -21,7 +21,8 @@ func TestGGUFKeysThatAreNotKnown(t *testing.T) {
 	}{
 		{"gpt oss", "gpt-oss.attention.clamp_kqv", 8.5, "gpt-oss.attention.clamp_kqv, which is not known"},
 		{"gpt oss", "gpt-oss.expert_gating_func", 2.0, "weighed by function 2"},
-		{"gpt oss", "gpt-oss.rope.scaling.yarn_attn_factor", 8.5, "gpt-oss.rope.scaling.yarn_attn_factor, which is not known"},
+		{"gpt oss", "gpt-oss.rope.scaling.yarn_attn_factor", 8.5, "rope.scaling.yarn_attn_factor of 8.5"},
+		{"gpt oss", "gpt-oss.rope.scaling.yarn_ext_factor", 0.5, "rope.scaling.yarn_ext_factor of 0.5"},
 		{"qwen2 moe", "qwen2moe.expert_weights_norm", true, "weights of experts whose sum is one: true"},
 		{"qwen2 moe", "qwen2moe.attention.sliding_window", 4.0, "qwen2moe.attention.sliding_window, which is not known"},
 		{"olmoe", "olmoe.expert_weights_scale", 2.5, "weights of experts times 2.5"},
