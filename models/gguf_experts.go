@@ -66,14 +66,19 @@ var expertFiles = []ggufFamily{
 	},
 	{
 		arch: "granitemoe", class: "GraniteMoeForCausalLM", experts: true, strict: true, outside: llamaOutside,
-		inside: llamaInsideWith(expertsInside("block_sparse_moe.", "router.")),
+		inside: llamaInsideWith(expertsInside("block_sparse_moe.", "router."), []string{
+			"ffn_gate_shexp.", "shared_mlp.gate_proj.", "ffn_up_shexp.", "shared_mlp.up_proj.",
+			"ffn_down_shexp.", "shared_mlp.output_linear.",
+		}),
 		config: func(g *ggufModel) {
 			g.granite()
 			g.sizes("num_local_experts", "expert_count", "num_experts_per_tok", "expert_used_count")
 			g.scored(softmax, true)
 			g.expertsWidth()
 			if n, _ := g.integer("expert_shared_feed_forward_length"); n > 0 {
-				g.lacks("experts that every token goes through (GraniteMoeShared)")
+				g.set("architectures", []string{"GraniteMoeSharedForCausalLM"})
+				g.set("model_type", "granitemoeshared")
+				g.set("shared_intermediate_size", n)
 			}
 		},
 	},

@@ -27,7 +27,7 @@ func TestGGUFKeysThatAreNotKnown(t *testing.T) {
 		{"qwen2 moe", "qwen2moe.attention.sliding_window", 4.0, "qwen2moe.attention.sliding_window, which is not known"},
 		{"olmoe", "olmoe.expert_weights_scale", 2.5, "weights of experts times 2.5"},
 		{"olmoe", "olmoe.expert_group_count", 2.0, "experts in 2 groups"},
-		{"granite moe", "granitemoe.expert_shared_feed_forward_length", 32.0, "that every token goes through"},
+		{"granite moe", "granitemoe.expert_weights_norm", false, "weights of experts whose sum is one: false"},
 		{"deepseek v3", "deepseek2.expert_gating_func", 4.0, "weighed by function 4"},
 		{"deepseek v3", "deepseek2.attention.temperature_scale", 0.5, "deepseek2.attention.temperature_scale, which is not known"},
 		{"glm4 moe", "glm4moe.expert_gating_func", 1.0, "weighed by function 1"},

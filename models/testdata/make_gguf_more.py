@@ -75,6 +75,17 @@ def built(hf, shape, arch, config, names, take):
         return np.concatenate([keys, take(f"{block}attn_v_b.weight", [heads, config.v_head_dim, rank])], 1).reshape(shape)
     if hf.endswith(("sinks", "e_score_correction_bias")):
         return take(f"{block}{'attn_sinks.weight' if hf.endswith('sinks') else 'exp_probs_b.bias'}", shape)
+    if "shared_mlp." in hf:
+        if "output" in hf:
+            return take(f"{block}ffn_down_shexp.weight", shape)
+        return np.concatenate([take(f"{block}ffn_{k}_shexp.weight", [shape[0] // 2, shape[1]]) for k in ("gate", "up")])
+    if arch == "phi2" and config.fused and hf.rsplit(".", 2)[1] in ("q_proj", "k_proj", "v_proj"):
+        n, suffix, which = shape[0], hf.rsplit(".", 1)[1], "qkv".index(hf.rsplit(".", 2)[1][0])
+        name, whole = f"{block}attn_qkv.{suffix}", [3 * n, *shape[1:]]
+        kind = Q.Q8_0 if suffix == "weight" else Q.F32
+        if name not in take.seeds:
+            take(name, whole)
+        return numbers(take.seeds[name], name, whole, kind)[which * n:(which + 1) * n]
     if "layernorm.norms." in hf:
         name, row = f"{block}attn_{hf.split('.')[4][0]}_norm.weight", int(hf.split(".")[6])
         heads = config.num_attention_heads if "q_layernorm" in hf else config.num_key_value_heads
@@ -158,9 +169,11 @@ record("qwen2 moe", "qwen2moe", T.Qwen2MoeForCausalLM, KEYS | MIXED | {
     shared_expert_intermediate_size=64)
 record("olmoe", "olmoe", T.OlmoeForCausalLM, KEYS | MIXED | {"attention.head_count_kv": 4}, **FOUR, num_key_value_heads=4,
        pad_token_id=0)
-record("granite moe", "granitemoe", T.GraniteMoeForCausalLM, KEYS | MIXED | {
-    "attention.scale": 0.125, "embedding_scale": 6.0, "residual_scale": 0.25, "logit_scale": 4.0, "rope.dimension_count": 8}, **LOCAL,
-    embedding_multiplier=6.0, residual_multiplier=0.25, logits_scaling=4.0, attention_multiplier=0.125, tie_word_embeddings=True)
+SCALES = {"attention.scale": 0.125, "embedding_scale": 6.0, "residual_scale": 0.25, "logit_scale": 4.0, "rope.dimension_count": 8}
+GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.25, logits_scaling=4.0, attention_multiplier=0.125, tie_word_embeddings=True)
+record("granite moe", "granitemoe", T.GraniteMoeForCausalLM, KEYS | MIXED | SCALES, **LOCAL, **GRANITE)
+record("granite moe, shared", "granitemoe", T.GraniteMoeSharedForCausalLM, KEYS | MIXED | SCALES | {
+    "expert_shared_feed_forward_length": 32}, **LOCAL, **GRANITE, shared_intermediate_size=32)
 LATENT = {k: v for k, v in KEYS.items() if k != "attention.head_count_kv"} | {
     "attention.kv_lora_rank": 32, "attention.q_lora_rank": 32, "expert_used_count": 2, "expert_feed_forward_length": 32,
     "expert_shared_count": 1, "leading_dense_block_count": 1}
@@ -209,7 +222,8 @@ PART = {"rope.dimension_count": 4}
 HALF = dict(rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5})
 record("nemotron", "nemotron", T.NemotronForCausalLM, PLAIN | PART | {"rope.scaling.type": "none", "vocab_size": VOCABULARY},
        rms_norm_eps=None, norm_eps=EPS, **HALF, attention_bias=False, mlp_bias=False)
-record("phi 2", "phi2", T.PhiForCausalLM, PLAIN | PART | {"attention.head_count_kv": 4}, **SPREAD, **HALF, num_key_value_heads=4)
+for case, fused in (("phi 2", False), ("phi 2, fused", True)):
+    record(case, "phi2", T.PhiForCausalLM, PLAIN | PART | {"attention.head_count_kv": 4}, **SPREAD, **HALF, num_key_value_heads=4, fused=fused)
 for case, beside in (("stablelm", False), ("stablelm, beside", True)):
     record(case, "stablelm", T.StableLmForCausalLM, PLAIN | PART | {"use_parallel_residual": beside}, **SPREAD, **HALF,
            use_parallel_residual=beside, qk_layernorm=beside, use_qkv_bias=not beside)

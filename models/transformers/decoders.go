@@ -154,6 +154,11 @@ var (
 			qNorm: "q_layernorm", kNorm: "k_layernorm",
 		},
 		headNorm: headNorm{kind: eachHead, norm: meanAndSpread, when: flagged("qk_layernorm", false)},
+		by: func(c *family.Config, d *decoder) {
+			if !c.Whole && c.Holds("self_attn.qkv_proj.weight") { // as the first GGUF files of Phi-2 have it
+				d.fused = behind
+			}
+		},
 	}.family()
 
 	stableLM = decoder{
