@@ -1,14 +1,18 @@
 package models_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	optimem "github.com/optimem/optimem/runtime"
 )
 
 // TestGGUFKeysThatAreNotKnown: a file is refused where it says what would change numbers and is not known, by the key's name.
@@ -66,6 +70,32 @@ func TestGGUFExpertsOfHostileFiles(t *testing.T) {
 		c.Tensors = slices.DeleteFunc(slices.Clone(c.Tensors), func(x ggufTensor) bool { return x.name == "blk.1.ffn_up_exps.weight" })
 		if err := buildGGUF(t, c, all.Masks); err == nil || !strings.Contains(err.Error(), "up_proj") {
 			t.Errorf("%s without a tensor of experts: %v", name, err)
+		}
+	}
+}
+
+// TestGGUFModelsStepByStep: a text that is read token by token after its first half has transformers' logits, too; of latents, keys
+// and values are made in another way then.
+func TestGGUFModelsStepByStep(t *testing.T) {
+	all := readGGUFCases(t)
+	first := slices.IndexFunc(all.Cases, func(c ggufCase) bool { return c.Name == "gpt oss" })
+	for _, c := range all.Cases[first:] {
+		ckpt, err := loader.Open(c.file(t, all.Masks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits, _, _ := stepLogits(t, ckpt, all.IDs, optimem.Options{Mode: plan.Resident})
+		if err := ckpt.Close(); err != nil {
+			t.Error(err)
+		}
+		row := len(logits) / len(all.IDs)
+		for k, at := range []int{0, 4, len(all.IDs) - 1} {
+			for i, want := range c.Logits[k] {
+				got := math.Float32frombits(binary.NativeEndian.Uint32(logits[at*row+4*i:]))
+				if math.Abs(float64(got-want)) > 2e-5*max(1, math.Abs(float64(want))) {
+					t.Errorf("%s: row %d, logit %d: %v, want %v", c.Name, at, i, got, want)
+				}
+			}
 		}
 	}
 }
