@@ -44,13 +44,10 @@ var expertFiles = []ggufFamily{
 			sharedInside("mlp.shared_expert."),
 			expertsInside("mlp.", "gate.")),
 		config: func(g *ggufModel) {
-			g.routed()
+			g.sizes("num_experts", "expert_count", "num_experts_per_tok", "expert_used_count")
 			g.scored(softmax, false)
-			shared, ok := g.integer("expert_shared_feed_forward_length")
-			if !ok {
-				shared, _ = g.config["intermediate_size"].(int64)
-			}
-			g.set("shared_expert_intermediate_size", shared)
+			g.width("moe_intermediate_size", "expert_feed_forward_length", "blk.0.ffn_up_exps.weight")
+			g.width("shared_expert_intermediate_size", "expert_shared_feed_forward_length", "blk.0.ffn_up_shexp.weight")
 			g.set("norm_topk_prob", false) // as every file of the architecture means
 		},
 	},
@@ -145,6 +142,18 @@ func (g *ggufModel) expertsWidth() {
 	if n, ok := g.integer("expert_feed_forward_length"); ok {
 		g.set("intermediate_size", n)
 	}
+}
+
+// width sets an entry to a number of the file or, in the first files of an architecture, to the rows of a tensor.
+func (g *ggufModel) width(entry, name, rows string) {
+	n, ok := g.integer(name)
+	if w, there := g.ckpt.Weight(rows); !ok && there && len(w.Layout.Shape) > 1 {
+		n, ok = int64(w.Layout.Shape[len(w.Layout.Shape)-2]), true
+	}
+	if !ok {
+		g.fail("it does not say %s.%s", g.family.arch, name)
+	}
+	g.set(entry, n)
 }
 
 // gptOss has windows in every other layer, which its file does not say, and frequencies between whose bounds there is

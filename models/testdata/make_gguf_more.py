@@ -164,9 +164,8 @@ record("gpt oss", "gpt-oss", T.GptOssForCausalLM, GPT_OSS | {
         "beta_fast": 32.0, "beta_slow": 1.0})
 record("gpt oss, plain", "gpt-oss", T.GptOssForCausalLM, GPT_OSS, head_dim=16, sliding_window=4, **LOCAL, rope_theta=None,
        rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
-record("qwen2 moe", "qwen2moe", T.Qwen2MoeForCausalLM, KEYS | MIXED | {
-    "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64}, **FOUR, moe_intermediate_size=32,
-    shared_expert_intermediate_size=64)
+for case, said in (("qwen2 moe", {"expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64}), ("qwen2 moe, first files", {})):
+    record(case, "qwen2moe", T.Qwen2MoeForCausalLM, KEYS | MIXED | said, **FOUR, moe_intermediate_size=32, shared_expert_intermediate_size=64)
 record("olmoe", "olmoe", T.OlmoeForCausalLM, KEYS | MIXED | {"attention.head_count_kv": 4}, **FOUR, num_key_value_heads=4,
        pad_token_id=0)
 SCALES = {"attention.scale": 0.125, "embedding_scale": 6.0, "residual_scale": 0.25, "logit_scale": 4.0, "rope.dimension_count": 8}
