@@ -115,10 +115,10 @@ var attention = regexp.MustCompile(`^blk\.[0-9]+\.attn_([qk])\.(weight|bias)$`)
 
 // interleaved are the architectures for which llama.cpp's converter interleaves the halves of heads, because it turns
 // neighbours by one angle where transformers turns halves.
-var interleaved = []string{"llama", "granite", "smollm3", "arcee"}
+var interleaved = []string{"llama", "granite", "granitemoe", "smollm3", "arcee"}
 
 // plusOne are the architectures whose norms have 1 + weight in the file, where transformers has the weight.
-var plusOne = []string{"gemma", "gemma2", "gemma3"}
+var plusOne = []string{"gemma", "gemma2", "gemma3", "nemotron"}
 
 // arrangeGGUF says how the numbers of a tensor are to be had as transformers has them, where converters change them.
 func arrangeGGUF(meta map[string]any, name string, run *encoded.Run) {

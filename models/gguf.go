@@ -9,6 +9,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/optimem/optimem/layers"
@@ -28,6 +29,10 @@ type ggufFamily struct {
 	// decoders have.
 	anyExperts bool
 	own        func(g *ggufModel)
+	// part is set where a part of each head may be turned.
+	part bool
+	// strict is set where a key that nothing reads is refused.
+	strict bool
 	// layerNorm is the entry of the norms' epsilon where they are not by the root of the mean.
 	layerNorm string
 	// outside and inside are names of modules, as pairs: of those that are there once, and of those of a block, which is at
@@ -44,13 +49,14 @@ type ggufFamily struct {
 // all experts each. The longer ones come first, since replacers take the first that fits.
 var (
 	llamaOutside = strings.NewReplacer(transformers.GGUFOutside()...)
+	llamaBlock   = transformers.GGUFInside()
 	llamaInside  = strings.NewReplacer(append([]string{
 		"post_attention_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.",
-	}, transformers.GGUFInside()...)...)
+	}, llamaBlock...)...)
 	mixtureInside = strings.NewReplacer(append([]string{
 		"ffn_gate_inp.", "mlp.gate.", "ffn_gate_exps.weight", "mlp.experts.gate_proj", "ffn_up_exps.weight", "mlp.experts.up_proj",
 		"ffn_down_exps.weight", "mlp.experts.down_proj",
-	}, transformers.GGUFInside()...)...)
+	}, llamaBlock...)...)
 )
 
 // sandwichedInside are those of a block with norms after the attention and the MLP, and perhaps before them.
@@ -63,7 +69,7 @@ var sandwichedInside = strings.NewReplacer(
 	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
 )
 
-var ggufFamilies = slices.Concat(decoderFiles, hybrids)
+var ggufFamilies = slices.Concat(decoderFiles, moreDecoders, expertFiles, hybrids)
 
 var decoderFiles = []ggufFamily{
 	{arch: "llama", class: "LlamaForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},
@@ -94,9 +100,7 @@ var decoderFiles = []ggufFamily{
 	{
 		arch: "olmo2", class: "Olmo2ForCausalLM", outside: llamaOutside, inside: sandwichedInside, config: func(g *ggufModel) {
 			g.biases()
-			if g.key("attention.sliding_window") != nil {
-				g.lacks("the sliding windows of OLMo 3")
-			}
+			g.olmo3()
 		},
 	},
 	{
@@ -113,7 +117,7 @@ var decoderFiles = []ggufFamily{
 			"attn_norm.", "input_layernorm.", "ffn_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.",
 			"attn_output.", "self_attn.o_proj.", "ffn_up.", "mlp.gate_up_proj.", "ffn_down.", "mlp.down_proj.",
 		),
-		config: (*ggufModel).phi3,
+		part: true, config: (*ggufModel).phi3,
 	},
 	{
 		arch: "gpt2", class: "GPT2LMHeadModel", blocks: "transformer.h.",
@@ -146,7 +150,7 @@ var decoderFiles = []ggufFamily{
 // useGGUF makes m the model of a GGUF file: the configuration that Hugging Face's folder would have, and the tensors under
 // the names that they have there.
 func (m *Model) useGGUF(ckpt *loader.Checkpoint, opts Options) error {
-	g := &ggufModel{ckpt: ckpt, config: make(map[string]any)}
+	g := &ggufModel{ckpt: ckpt, config: make(map[string]any), looked: make(map[string]bool)}
 	if err := g.read(); err != nil {
 		return err
 	}
@@ -176,6 +180,10 @@ type ggufModel struct {
 	ckpt   *loader.Checkpoint
 	family *ggufFamily
 	config map[string]any
+	// looked are the keys that were.
+	looked map[string]bool
+	// blocks is how many blocks are the model's, 0 for all: those behind guess tokens ahead.
+	blocks int
 	err    error
 }
 
@@ -216,11 +224,14 @@ func (g *ggufModel) read() error {
 	}
 	if g.family.own != nil {
 		g.family.own(g)
-		return g.err
+	} else {
+		g.decoder()
 	}
-	g.decoder()
 	if g.family.config != nil && g.err == nil {
 		g.family.config(g)
+	}
+	if g.family.strict {
+		g.unread()
 	}
 	return g.err
 }
@@ -259,16 +270,26 @@ func (g *ggufModel) decoder() {
 	}
 	g.set("head_dim", size)
 	turned, ok := g.integer("rope.dimension_count")
-	if ok && turned != size && g.family.arch != "phi3" {
+	if ok && turned != size && !g.family.part {
 		g.lacks("rotary embeddings of %d of %d elements", turned, size)
 	}
-	if ok && g.family.arch == "phi3" {
-		g.set("partial_rotary_factor", float64(turned)/float64(max(size, 1)))
+	if ok && g.family.part {
+		g.set("partial_rotary_factor", shareOf(turned, size))
+		size = turned
 	}
 	if g.key("rope.freq_base") != nil {
 		g.number("rope_theta", "rope.freq_base")
 	}
 	g.rope(max(size, 0))
+}
+
+// shareOf returns a share of a size that is the part again where it is rounded down.
+func shareOf(part, size int64) float64 {
+	share := float64(part) / float64(max(size, 1))
+	for part > 0 && part < size && int64(float64(size)*share) < part {
+		share = math.Nextafter(share, 1)
+	}
+	return share
 }
 
 // rope reads how rotary embeddings are stretched. Llama 3's frequencies, which the file has as factors, are those of longrope
@@ -296,7 +317,13 @@ func (g *ggufModel) rope(size int64) {
 		if n, ok := g.integer("rope.scaling.original_context_length"); ok {
 			scaling["original_max_position_embeddings"] = n
 		}
+		for entry, name := range map[string]string{"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"} {
+			if x, ok := g.float("rope.scaling." + name); ok {
+				scaling[entry] = x
+			}
+		}
 		g.set("rope_scaling", scaling)
+		g.yarnAsUsual(factor)
 		return
 	case kind == "longrope" && g.family.arch == "phi3":
 		return
@@ -305,6 +332,17 @@ func (g *ggufModel) rope(size int64) {
 		return
 	}
 	g.set("rope_scaling", map[string]any{"rope_type": kind, "factor": factor})
+}
+
+// yarnAsUsual refuses a factor of cosines and sines that is not the one which follows from how far positions are stretched.
+func (g *ggufModel) yarnAsUsual(factor float64) {
+	usual := 0.1*math.Log(max(factor, 1)) + 1
+	if x, ok := g.float("rope.scaling.yarn_attn_factor"); ok && math.Abs(x-usual) > 1e-4 {
+		g.lacks("rope.scaling.yarn_attn_factor of %v", x)
+	}
+	if x, ok := g.float("rope.scaling.yarn_ext_factor"); ok && x != 1 {
+		g.lacks("rope.scaling.yarn_ext_factor of %v", x)
+	}
 }
 
 // gemma2 has what its file does not say by its sizes, as llama.cpp has it: only the largest divides scores by other than the
@@ -440,7 +478,10 @@ func (g *ggufModel) has(name string) bool {
 }
 
 // key returns a value of the architecture.
-func (g *ggufModel) key(name string) any { return g.ckpt.Metadata[g.family.arch+"."+name] }
+func (g *ggufModel) key(name string) any {
+	g.looked[name] = true
+	return g.ckpt.Metadata[g.family.arch+"."+name]
+}
 
 // integer returns an integer of the architecture. A list, one number for each layer, is not known here.
 func (g *ggufModel) integer(name string) (int64, bool) {
@@ -495,6 +536,9 @@ func (g *ggufModel) number(entry, name string) {
 // ggufBlock matches the tensors of a block.
 var ggufBlock = regexp.MustCompile(`^blk\.([0-9]+)\.(.*)$`)
 
+// ggufHeadNorms matches norms of queries and of keys, which may have a row for each head.
+var ggufHeadNorms = regexp.MustCompile(`^attn_([qk])_norm\.weight$`)
+
 // ggufTables are tensors that only the configuration is made of.
 var ggufTables = []string{"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
@@ -506,6 +550,14 @@ func (g *ggufModel) weights() []tensor.Weight {
 			continue
 		}
 		if m := ggufBlock.FindStringSubmatch(w.Name); m != nil {
+			if i, err := strconv.Atoi(m[1]); g.blocks > 0 && (err != nil || i >= g.blocks) {
+				continue
+			}
+			if heads := ggufHeadNorms.FindStringSubmatch(m[2]); heads != nil && g.family.arch == "stablelm" {
+				name := "model.layers." + m[1] + ".self_attn." + heads[1] + "_layernorm.norms."
+				all = append(all, rowsApart(w, name)...)
+				continue
+			}
 			w = arranged(w, m[2])
 			w.Name = cmp.Or(g.family.blocks, "model.layers.") + m[1] + "." + g.family.inside.Replace(m[2])
 			if shape := w.Layout.Shape; slices.Contains(g.family.transposed, m[2]) && len(shape) == 2 {

@@ -306,15 +306,7 @@ func (g *ggufModel) gemma3n() {
 		}
 		g.set("activation_sparsity_pattern", shares)
 	}
-	if slides, ok := g.key("attention.sliding_window_pattern").([]bool); ok {
-		kinds := make([]string, len(slides))
-		for i, s := range slides {
-			if kinds[i] = "full_attention"; s {
-				kinds[i] = "sliding_attention"
-			}
-		}
-		g.set("layer_types", kinds)
-	}
+	g.windows()
 }
 
 // blockCount is how many blocks there are, in bounds.
@@ -389,6 +381,8 @@ func (g *ggufModel) largest(name string) (int64, bool) {
 func arranged(w tensor.Weight, name string) tensor.Weight {
 	s := w.Layout.Shape
 	switch {
+	case name == "ffn_gate_inp_shexp.weight":
+		return row(w)
 	case len(s) != 2 || w.DType != tensor.Float32 && !w.DType.IsHalf():
 	case name == "ssm_conv1d.weight" || name == "shortconv.conv.weight":
 		w.Layout = tensor.Contiguous(s[0], 1, s[1])

@@ -154,6 +154,11 @@ var (
 			qNorm: "q_layernorm", kNorm: "k_layernorm",
 		},
 		headNorm: headNorm{kind: eachHead, norm: meanAndSpread, when: flagged("qk_layernorm", false)},
+		by: func(c *family.Config, d *decoder) {
+			if !c.Whole && c.Holds("self_attn.qkv_proj.weight") { // as the first GGUF files of Phi-2 have it
+				d.fused = behind
+			}
+		},
 	}.family()
 
 	stableLM = decoder{
@@ -347,7 +352,11 @@ var (
 			base: "gpt_neox", embed: "embed_in", norm: "final_layer_norm", attention: "attention", qkv: "query_key_value", o: "dense",
 			up: "dense_h_to_4h", down: "dense_4h_to_h", act: "act",
 		},
-		by: func(c *family.Config, d *decoder) { d.parallel = c.Flag("use_parallel_residual", true) },
+		by: func(c *family.Config, d *decoder) {
+			if d.parallel = c.Flag("use_parallel_residual", true); c.Flag("query_key_value_in_a_row", false) { // as in GGUF files
+				d.fused = behind
+			}
+		},
 	}.family()
 
 	gptJ = decoder{

@@ -134,6 +134,11 @@ var (
 				layer.Add("shared_mlp", d.mlp(c, s.hidden, n))
 			}
 		},
+		by: func(c *family.Config, d *decoder) {
+			if !c.Whole && c.Holds("shared_mlp.gate_proj.weight") { // as GGUF files have it
+				d.gateFused, d.names.gate, d.names.up = false, "gate_proj", "up_proj"
+			}
+		},
 		renames: graniteNames,
 	})
 

@@ -25,6 +25,8 @@ func latent(d *decoder, c *family.Config, _ int, s shape, attrs map[string]any) 
 	norm := func(size int) *layers.Module { // whose epsilon no configuration says
 		return layers.New(d.class+"RMSNorm", map[string]any{"eps": 1e-6, "plus_one": false}).Param("weight", size)
 	}
+	split := !c.Whole && c.Holds("self_attn."+keysOfLatents)
+	attrs["split"] = split
 	m := layers.New(d.class+"Attention", attrs)
 	queries := s.heads * (nope + turned)
 	if v, there := c.Fields["q_lora_rank"]; there && v == nil || !there && l.queries == 0 {
@@ -34,10 +36,30 @@ func latent(d *decoder, c *family.Config, _ int, s shape, attrs map[string]any) 
 		m.Add("q_a_proj", layers.Linear(s.hidden, n, bias)).Add("q_a_layernorm", norm(n)).
 			Add("q_b_proj", layers.Linear(n, queries, layers.NoBias))
 	}
-	return m.Add("kv_a_proj_with_mqa", layers.Linear(s.hidden, rank+turned, bias)).
-		Add("kv_a_layernorm", norm(rank)).
-		Add("kv_b_proj", layers.Linear(rank, s.heads*(nope+value), layers.NoBias)).
-		Add("o_proj", layers.Linear(s.heads*value, s.hidden, bias))
+	m.Add("kv_a_proj_with_mqa", layers.Linear(s.hidden, rank+turned, bias)).Add("kv_a_layernorm", norm(rank))
+	if split {
+		m.Param(keysOfLatents, s.heads, rank, nope).Param(valuesOfLatents, s.heads, value, rank)
+	} else {
+		m.Add("kv_b_proj", layers.Linear(rank, s.heads*(nope+value), layers.NoBias))
+	}
+	return m.Add("o_proj", layers.Linear(s.heads*value, s.hidden, bias))
+}
+
+// What makes keys and values of latents lies in GGUF files as two weights of all heads, of which that of keys is turned.
+const (
+	keysOfLatents   = "k_b_proj"
+	valuesOfLatents = "v_b_proj"
+)
+
+// ofLatents returns what makes keys and values of latents, each as [1, heads, elements, rank].
+func ofLatents(t *layers.Trace, m *layers.Module, heads int) (keys, values layers.Tensor) {
+	if m.Bool("split") {
+		keys = t.Op("transpose.int", t.Op("unsqueeze", t.Param(m, keysOfLatents), 0), 2, 3)
+		return keys, t.Op("unsqueeze", t.Param(m, valuesOfLatents), 0)
+	}
+	nope := m.Int("nope")
+	w := t.Op("view", t.Param(m.Child("kv_b_proj"), "weight"), []int{1, heads, nope + m.Int("value"), m.Int("rank")})
+	return t.Op("slice.Tensor", w, 2, 0, nope), t.Op("slice.Tensor", w, 2, nope, math.MaxInt64)
 }
 
 // latentScale is what scores are multiplied with where positions are stretched.
@@ -89,12 +111,18 @@ func latentForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	if _, ok := t.Steps(); ok {
 		return t.Child(m, "o_proj", attendLatent(t, m, straight, turned, low, place))
 	}
-	expanded := t.Op("view", t.Child(m, "kv_b_proj", t.Op("squeeze.dim", low, 1)), []int{s[0], s[1], -1, nope + m.Int("value")})
-	expanded = t.Op("transpose.int", expanded, 1, 2)
 	heads := q.Shape()[1]
 	places := t.Op("expand", place, []int{s[0], heads, s[1], m.Int("rope")})
-	k := t.Op("cat", []layers.Tensor{t.Op("slice.Tensor", expanded, 3, 0, nope), places}, -1)
-	v := t.Op("slice.Tensor", expanded, 3, nope, math.MaxInt64)
+	var k, v layers.Tensor
+	if m.Bool("split") {
+		keys, values := ofLatents(t, m, heads)
+		k, v = t.Op("matmul", low, t.Op("transpose.int", keys, 2, 3)), t.Op("matmul", low, t.Op("transpose.int", values, 2, 3))
+	} else {
+		expanded := t.Op("view", t.Child(m, "kv_b_proj", t.Op("squeeze.dim", low, 1)), []int{s[0], s[1], -1, nope + m.Int("value")})
+		expanded = t.Op("transpose.int", expanded, 1, 2)
+		k, v = t.Op("slice.Tensor", expanded, 3, 0, nope), t.Op("slice.Tensor", expanded, 3, nope, math.MaxInt64)
+	}
+	k = t.Op("cat", []layers.Tensor{k, places}, -1)
 	mask, _ := a.masks[0].(layers.Tensor)
 	how := family.Attention{Scaling: m.Float("scaling"), Groups: 1, Eager: m.Bool("eager")}
 	return t.Child(m, "o_proj", how.Run(t, m, t.Op("cat", []layers.Tensor{straight, turned}, -1), k, v, mask))
@@ -102,15 +130,14 @@ func latentForward(t *layers.Trace, m *layers.Module, args ...any) any {
 
 // attendLatent attends among latents.
 func attendLatent(t *layers.Trace, m *layers.Module, straight, turned, low, place layers.Tensor) layers.Tensor {
-	nope, rank, value := m.Int("nope"), m.Int("rank"), m.Int("value")
-	heads, rows := straight.Shape()[1], straight.Shape()[2]
-	w := t.Op("view", t.Param(m.Child("kv_b_proj"), "weight"), []int{1, heads, nope + value, rank})
-	q := t.Op("matmul", straight, t.Op("slice.Tensor", w, 2, 0, nope))
+	rank, heads, rows := m.Int("rank"), straight.Shape()[1], straight.Shape()[2]
+	keys, values := ofLatents(t, m, heads)
+	q := t.Op("matmul", straight, keys)
 	q = t.Op("cat", []layers.Tensor{q, turned}, -1)
 	k := t.Op("cat", []layers.Tensor{low, place}, -1)
 	seen := t.Attend(m, q, k, low, layers.Attention{Scale: m.Float("scaling")})
 	seen = t.Op("transpose.int", t.Op("view", seen, []int{1, rows, heads, rank}), 1, 2)
-	out := t.Op("matmul", seen, t.Op("transpose.int", t.Op("slice.Tensor", w, 2, nope, math.MaxInt64), 2, 3))
+	out := t.Op("matmul", seen, t.Op("transpose.int", values, 2, 3))
 	return t.Op("reshape", t.Op("transpose.int", out, 1, 2), []int{1, rows, -1})
 }
 

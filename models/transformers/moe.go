@@ -172,12 +172,15 @@ func (x mixture) list(d *decoder, c *family.Config, number, hidden, inner int) *
 	case blocks:
 		m.Attrs["turned"], m.Attrs["suffix"] = false, blocksSuffix
 		m.Param("gate_up_proj"+blocksSuffix, number, 2*inner, hidden).Param("down_proj"+blocksSuffix, number, hidden, inner)
+	case c.Holds("experts.gate_proj") && !c.Whole:
+		m.Attrs["apart"], m.Attrs["turned"] = true, false
+		m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).Param("down_proj", number, hidden, inner)
+		if x.biased {
+			m.Param("gate_proj_bias", number, inner).Param("up_proj_bias", number, inner).Param("down_proj_bias", number, hidden)
+		}
+		return m
 	case x.turned:
 		m.Param("gate_up_proj", number, hidden, 2*inner).Param("down_proj", number, inner, hidden)
-	case c.Holds("experts.gate_proj") && !c.Whole:
-		m.Attrs["apart"] = true
-		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
-			Param("down_proj", number, hidden, inner)
 	case x.plain && !one:
 		return m.Param("up_proj", number, inner, hidden).Param("down_proj", number, hidden, inner)
 	case !one:
@@ -400,6 +403,12 @@ func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		for _, c := range m.Children {
 			for _, name := range []string{"gate_proj", "up_proj", "down_proj"} {
 				biases = append(biases, t.Param(c.Module.Child(name), "bias"))
+			}
+		}
+	case m.Bool("biased") && m.Bool("apart"):
+		for i := range number {
+			for _, name := range []string{"gate_proj_bias", "up_proj_bias", "down_proj_bias"} {
+				biases = append(biases, t.Op("select.int", t.Param(m, name), 0, i))
 			}
 		}
 	case m.Bool("biased"):
