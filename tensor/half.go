@@ -10,7 +10,19 @@ import (
 func Float16ToFloat32(bits uint16) float32 { return float16.Frombits(bits).Float32() }
 
 // Float16FromFloat32 returns the bits of the nearest half-precision float, ties to even.
-func Float16FromFloat32(f float32) uint16 { return float16.Fromfloat32(f).Bits() }
+func Float16FromFloat32(f float32) uint16 {
+	bits := math.Float32bits(f)
+	size := bits & 0x7fffffff
+	if size >= 0x477ff000 { // no finite one is as large
+		return float16.Fromfloat32(f).Bits()
+	}
+	// Both ways, of which a processor takes one without a guess: below the least normal one, one half's last bit is theirs.
+	x := (size - 0x38000000 + 0xfff + size>>13&1) >> 13
+	if least := math.Float32bits(math.Float32frombits(size)+0.5) - 0x3f000000; size < 0x38800000 {
+		x = least
+	}
+	return uint16(bits>>16)&0x8000 | uint16(x)
+}
 
 // BFloat16ToFloat32 returns the value of a bfloat16, exactly.
 func BFloat16ToFloat32(bits uint16) float32 { return math.Float32frombits(uint32(bits) << 16) }

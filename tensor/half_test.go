@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/x448/float16"
 )
 
 // recorded is what testdata/make_floats.py wrote: numbers as runs of hexadecimal digits of fixed width.
@@ -89,6 +91,21 @@ func TestHalfRoundTrip(t *testing.T) {
 		}
 		if h := Float16ToFloat32(Float16FromFloat32(f)); h == h {
 			t.Errorf("float16 of the NaN %#08x is %v", bits, h)
+		}
+	}
+}
+
+// TestNarrowHalfAsLibrary: all beginnings of float32's bits, with ends that are at and about where float16 is rounded.
+func TestNarrowHalfAsLibrary(t *testing.T) {
+	for high := range uint32(1 << 16) {
+		for _, low := range []uint32{
+			0, 1, 0x7ff, 0x800, 0xfff, 0x1000, 0x1001, 0x1fff, 0x2000, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0xefff, 0xf000, 0xf001,
+			0xffff,
+		} {
+			f := math.Float32frombits(high<<16 | low)
+			if got, want := Float16FromFloat32(f), float16.Fromfloat32(f).Bits(); got != want {
+				t.Fatalf("float16 of %#04x%04x is %#04x, want %#04x", high, low, got, want)
+			}
 		}
 	}
 }

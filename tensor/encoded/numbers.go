@@ -1,0 +1,29 @@
+package encoded
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// Numbers are rounded and stored many at a time: which dtype they are of is asked once for all.
+
+// storeFloats writes numbers of a dtype, in the machine's order.
+func storeFloats(to []byte, x []float32, dtype tensor.DType) {
+	to = to[:len(x)*dtype.Size()]
+	switch dtype {
+	case tensor.Float16:
+		for i, f := range x {
+			binary.NativeEndian.PutUint16(to[2*i:], tensor.Float16FromFloat32(f))
+		}
+	case tensor.BFloat16:
+		for i, f := range x {
+			binary.NativeEndian.PutUint16(to[2*i:], tensor.BFloat16FromFloat32(f))
+		}
+	default:
+		for i, f := range x {
+			binary.NativeEndian.PutUint32(to[4*i:], math.Float32bits(f))
+		}
+	}
+}
