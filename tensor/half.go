@@ -7,7 +7,17 @@ import (
 )
 
 // Float16ToFloat32 returns the value of a half-precision float, exactly.
-func Float16ToFloat32(bits uint16) float32 { return float16.Frombits(bits).Float32() }
+func Float16ToFloat32(bits uint16) float32 {
+	size := uint32(bits) & 0x7fff
+	if size >= 0x7c00 { // none is finite
+		return float16.Frombits(bits).Float32()
+	}
+	x := size<<13 + 0x38000000
+	if least := math.Float32bits(math.Float32frombits(size<<13+0x38800000) - 1.0/(1<<14)); size < 0x400 {
+		x = least
+	}
+	return math.Float32frombits(uint32(bits)&0x8000<<16 | x)
+}
 
 // Float16FromFloat32 returns the bits of the nearest half-precision float, ties to even.
 func Float16FromFloat32(f float32) uint16 {

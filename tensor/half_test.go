@@ -95,8 +95,13 @@ func TestHalfRoundTrip(t *testing.T) {
 	}
 }
 
-// TestNarrowHalfAsLibrary: all beginnings of float32's bits, with ends that are at and about where float16 is rounded.
-func TestNarrowHalfAsLibrary(t *testing.T) {
+// TestHalfAsLibrary: all of float16, and all beginnings of float32's bits, with ends that are at and about where float16 is rounded.
+func TestHalfAsLibrary(t *testing.T) {
+	for bits := range 1 << 16 {
+		if got, want := Float16ToFloat32(uint16(bits)), float16.Frombits(uint16(bits)).Float32(); !sameBits(got, math.Float32bits(want)) {
+			t.Fatalf("float16 %#04x is %v, want %v", bits, got, want)
+		}
+	}
 	for high := range uint32(1 << 16) {
 		for _, low := range []uint32{
 			0, 1, 0x7ff, 0x800, 0xfff, 0x1000, 0x1001, 0x1fff, 0x2000, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0xefff, 0xf000, 0xf001,

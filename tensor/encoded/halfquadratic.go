@@ -2,6 +2,7 @@ package encoded
 
 import (
 	"context"
+	"encoding/binary"
 
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -90,24 +91,21 @@ func (q *halfQuadratic) fill(ctx context.Context, first, n int64, p []byte) erro
 // row makes a row.
 func (q *halfQuadratic) row(ctx context.Context, s *slab, r int64, p []byte) error {
 	width := int64(q.DType.Size())
-	s.zeros = resized(s.zeros, q.Columns)
-	if err := q.codes(ctx, s, r*q.Columns, s.zeros); err != nil {
+	s.codes = resized(s.codes, q.Columns)
+	if err := q.read(ctx, s, r*q.Columns, s.codes); err != nil {
 		return err
 	}
-	codes := s.zeros
-	// What a group has is read for each number, or for each block.
-	step := int64(1)
-	if q.encoding != nil {
-		step = q.encoding.Elements
+	if q.encoding == nil {
+		s.numbers = resized(s.numbers, q.Columns)
 	}
-	groups := q.Rows * q.Columns / q.Group
+	from, groups := r*q.Columns, q.Rows*q.Columns/q.Group
 	for k := int64(0); k < q.Columns; {
-		e := r*q.Columns + k
-		g, many := e/q.Group, min(q.Group-e%q.Group, q.Columns-k) // numbers of this group
-		read := int64(1)
+		// What so many groups have is read at once, and so many numbers are of them.
+		g, many := (from+k)/q.Group, q.Columns-k
+		read := (from+q.Columns-1)/q.Group + 1 - g
 		if q.Across {
-			g = e % groups
-			read = min(groups-g, q.Columns-k) // groups, of a number each
+			g = (from + k) % groups
+			read = min(groups-g, many)
 			many = read
 		}
 		s.raw = resized(s.raw, 2*read*width)
@@ -118,21 +116,42 @@ func (q *halfQuadratic) row(ctx context.Context, s *slab, r int64, p []byte) err
 		if err := q.Zeros.ReadAt(ctx, zeros, g*width); err != nil {
 			return err
 		}
-		for i := int64(0); i < many; i += step {
-			at := int64(0)
-			if q.Across {
-				at = i * width
+		switch codes := s.codes[k:][:many]; {
+		case q.Across:
+			q.across(s.numbers[k:][:many], codes, scales, zeros)
+		case q.encoding != nil:
+			step := q.encoding.Elements
+			for i := int64(0); i < many; i += step {
+				at := ((from+k+i)/q.Group - g) * width
+				q.block(p[(k+i)/step*q.encoding.Bytes:][:q.encoding.Bytes], scales[at:][:width], zeros[at:][:width], codes[i:][:step])
 			}
-			if q.encoding != nil {
-				q.block(p[(k+i)/step*q.encoding.Bytes:][:q.encoding.Bytes], scales, zeros, codes[k+i:][:step])
-				continue
+		default:
+			for i := int64(0); i < many; {
+				n := min(q.Group-(from+k+i)%q.Group, many-i)
+				at := ((from+k+i)/q.Group - g) * width
+				scale, zero := loadFloat(scales[at:], q.DType), loadFloat(zeros[at:], q.DType)
+				offsetFloats(s.numbers[k+i:][:n], codes[i:][:n], scale, zero, q.DType)
+				i += n
 			}
-			x := halfQuadraticOf(codes[k+i], loadFloat(scales[at:], q.DType), loadFloat(zeros[at:], q.DType), q.DType)
-			storeFloat(p[(k+i)*width:], x, q.DType)
 		}
 		k += many
 	}
+	if q.encoding == nil {
+		storeFloats(p, s.numbers, q.DType)
+	}
 	return nil
+}
+
+// across makes numbers of which each has a scale and a zero point of its own.
+func (q *halfQuadratic) across(to []float32, codes []uint8, scales, zeros []byte) {
+	width := q.DType.Size()
+	for i, c := range codes {
+		to[i] = float32(c) - loadFloat(zeros[i*width:], q.DType)
+	}
+	roundFloats(to, q.DType)
+	for i := range to {
+		to[i] *= loadFloat(scales[i*width:], q.DType)
+	}
 }
 
 // block writes a block.
@@ -143,14 +162,11 @@ func (q *halfQuadratic) block(to, scale, zero, codes []byte) {
 		copy(to[n:], codes)
 		return
 	}
-	half := len(codes) / 2
-	for i := range half {
-		to[n+i] = codes[i] | codes[half+i]<<4
-	}
+	halves(to[n:], codes)
 }
 
-// codes reads those of as many numbers as to has, from one on.
-func (q *halfQuadratic) codes(ctx context.Context, s *slab, from int64, to []uint8) error {
+// read reads the codes of as many numbers as to has, from one on.
+func (q *halfQuadratic) read(ctx context.Context, s *slab, from int64, to []uint8) error {
 	share, bytes := q.shares()
 	for len(to) > 0 {
 		part, at := from/q.perUnit, from%q.perUnit
@@ -159,17 +175,38 @@ func (q *halfQuadratic) codes(ctx context.Context, s *slab, from int64, to []uin
 		if err := q.Codes.ReadAt(ctx, s.raw, at*bytes); err != nil {
 			return err
 		}
-		shift := int64(q.Bits) * (share - 1 - part)
-		for i := range n {
-			if bytes == 4 {
-				to[i] = uint8(double(s.raw[4*i:]) >> shift & 7)
-			} else {
-				to[i] = s.raw[i] >> shift & (1<<q.Bits - 1)
-			}
+		shift := q.Bits * int(share-1-part)
+		if bytes == 4 {
+			threeOfWords(to[:n], s.raw, shift)
+		} else {
+			bitsOfBytes(to[:n], s.raw, q.Bits, shift)
 		}
 		to, from = to[n:], from+n
 	}
 	return nil
+}
+
+// threeOfWords are codes of 3 bits, of which each word has one at a shift.
+func threeOfWords(to []uint8, words []byte, shift int) {
+	for ; len(to) >= 4 && len(words) >= 16; to, words = to[4:], words[16:] {
+		first, second := binary.LittleEndian.Uint64(words)>>(shift&63), binary.LittleEndian.Uint64(words[8:])>>(shift&63)
+		binary.LittleEndian.PutUint32(
+			to, uint32(first&7|first>>24&0x700)|uint32(second&7|second>>24&0x700)<<16)
+	}
+	for i := range to {
+		to[i] = uint8(double(words[4*i:]) >> shift & 7)
+	}
+}
+
+// bitsOfBytes are codes of which each byte has one at a shift.
+func bitsOfBytes(to []uint8, from []byte, bits, shift int) {
+	mask := uint64(1<<bits-1) * 0x0101010101010101
+	for ; len(to) >= 8 && len(from) >= 8; to, from = to[8:], from[8:] {
+		binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(from)>>(shift&63)&mask)
+	}
+	for i := range to {
+		to[i] = from[i] >> shift & uint8(mask)
+	}
 }
 
 // halfQuadraticOf is what a code stands for, rounded after each step as the library does.

@@ -27,3 +27,28 @@ func storeFloats(to []byte, x []float32, dtype tensor.DType) {
 		}
 	}
 }
+
+// roundFloats rounds numbers to a dtype.
+func roundFloats(x []float32, dtype tensor.DType) {
+	switch dtype {
+	case tensor.Float16:
+		for i, f := range x {
+			x[i] = tensor.Float16ToFloat32(tensor.Float16FromFloat32(f))
+		}
+	case tensor.BFloat16:
+		for i, f := range x {
+			x[i] = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(f))
+		}
+	}
+}
+
+// offsetFloats are round(code − zero) × scale of codes without a sign.
+func offsetFloats(to []float32, codes []uint8, scale, zero float32, dtype tensor.DType) {
+	for i, c := range codes {
+		to[i] = float32(c) - zero
+	}
+	roundFloats(to, dtype)
+	for i := range to {
+		to[i] *= scale
+	}
+}

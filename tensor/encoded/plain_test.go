@@ -165,3 +165,206 @@ func TestWordsAsPlain(t *testing.T) {
 		}
 	}
 }
+
+// TestHalfQuadraticAsPlain: codes of every number of bits, of groups along rows and across them, also where a row has parts of groups.
+func TestHalfQuadraticAsPlain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 2))
+	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+		for _, bits := range []int{8, 4, 3, 2, 1} {
+			for _, across := range []bool{false, true} {
+				for _, sizes := range [][3]int64{{48, 128, 64}, {64, 96, 16}, {40, 192, 48}, {64, 40, 80}, {96, 512, 128}, {32, 37, 8}} {
+					rows, columns, group := sizes[0], sizes[1], sizes[2]
+					groups := rows * columns / group
+					q := encoded.HalfQuadratic{
+						Rows: rows, Columns: columns, Group: group, Bits: bits, Across: across, DType: d,
+						Scales: multiples(rng.Uint32(), d, groups, 1.0/1024), Zeros: multiples(rng.Uint32(), d, groups, 1.0/16),
+					}
+					size, ok := q.CodeBytes()
+					if !ok {
+						continue
+					}
+					q.Codes = stream(rng.Uint32(), size)
+					wide, high := group, groups // of the matrix of groups
+					if across {
+						wide, high = groups, group
+					}
+					plain := func(r, k int64) float32 {
+						e := r*columns + k
+						g, row, column := e/group, e/wide, e%wide
+						if across {
+							g = e % groups
+						}
+						share := int64(8 / bits)
+						lines := high / share
+						if bits == 3 {
+							share, lines = 10, (high+9)/10
+						}
+						at := row%lines*wide + column
+						code := bitsAt(q.Codes, at*8+int64(bits)*(share-1-row/lines), bits)
+						if bits == 3 {
+							code = bitsAt(q.Codes, at*32+3*(9-row/lines), 3)
+						}
+						return roundedTo(roundedTo(float32(code)-floatAt(q.Zeros, g, d), d)*floatAt(q.Scales, g, d), d)
+					}
+					m, e := q.Matrix()
+					name := fmt.Sprintf("%d by %d, group %d, %d bits, across %v, %v", rows, columns, group, bits, across, d)
+					checkPlain(t, name, m, e, columns, d, plain)
+				}
+			}
+		}
+	}
+}
+
+// TestAffineAsPlain: codes of every number of bits and rule, with and without a sign, with zero points of every dtype.
+func TestAffineAsPlain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	const rows, columns = 40, 384
+	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+		for _, bits := range []int{2, 4, 8} {
+			for _, rule := range []encoded.Rule{encoded.OffsetInteger, encoded.OffsetFloat, encoded.MiddleFloat, encoded.PlainFloat} {
+				if rule == encoded.MiddleFloat && bits == 2 { // tinygemm has 4 bits
+					continue
+				}
+				for _, scale := range []tensor.DType{d, tensor.Float32} {
+					for _, group := range []int64{16, 48, 128, columns} {
+						signed := rng.IntN(2) == 1 && rule != encoded.PlainFloat // MLX has no sign
+						zero, groups := scale, columns/group
+						if rule == encoded.OffsetInteger {
+							zero = tensor.Int8
+						}
+						a := encoded.Affine{
+							Rows: rows, Columns: columns, Group: group, Bits: bits, Signed: signed, Rule: rule, DType: d,
+							Codes: stream(rng.Uint32(), rows*columns*int64(bits)/8), ScaleDType: scale, ZeroDType: zero,
+							Scales: multiples(rng.Uint32(), scale, rows*groups, 1.0/1024), ByGroup: rng.IntN(2) == 1,
+						}
+						a.Zeros = multiples(rng.Uint32(), zero, rows*groups, 1.0/64)
+						if rule == encoded.OffsetInteger {
+							low := 0
+							if signed {
+								low = -1 << (bits - 1)
+							}
+							a.Zeros = held(bytesOf(codesOf(rng.Uint32(), low, min(low+1<<bits-1, 127), rows*groups)))
+						}
+						plain := func(r, k int64) float32 {
+							c := float32(bitsAt(a.Codes, (r*columns+k)*int64(bits), bits))
+							middle := float32(int(1) << (bits - 1))
+							if signed {
+								c = float32((int(c) + 1<<(bits-1)) % (1 << bits)) // from the least on
+								if rule != encoded.MiddleFloat {
+									c -= middle
+								}
+							}
+							at := r*groups + k/group
+							if a.ByGroup {
+								at = k/group*rows + r
+							}
+							s, z := floatAt(a.Scales, at, scale), floatAt(a.Zeros, at, zero)
+							switch rule {
+							case encoded.OffsetInteger:
+								return roundedTo((c-z)*s, d)
+							case encoded.OffsetFloat:
+								return roundedTo(roundedTo(c-z, d)*s, d)
+							case encoded.MiddleFloat:
+								return roundedTo(roundedTo((c-middle)*s, d)+z, d)
+							}
+							return roundedTo(float32(c*s)+z, d)
+						}
+						m, e := a.Matrix()
+						name := fmt.Sprintf("%d bits, sign %v, rule %d, group %d, scales %v, %v, by group %v", bits, signed, rule, group, scale, d,
+							a.ByGroup)
+						checkPlain(t, name, m, e, columns, d, plain)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBytesAsPlain: bytes with a sign, and of float8, with blocks and where none fit.
+func TestBytesAsPlain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	const rows = 40
+	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+		for _, sizes := range [][2]int64{{256, 64}, {200, 128}, {40, 16}, {96, 96}, {200, 7}} {
+			columns, group := sizes[0], sizes[1]
+			groups := (columns + group - 1) / group
+			for _, of127 := range []bool{false, true} {
+				l := encoded.Signed8{
+					Rows: rows, Columns: columns, Group: group, Codes: stream(rng.Uint32(), rows*columns), Of127: of127, DType: d,
+					Scales: multiples(rng.Uint32(), tensor.Float32, rows*groups, 1.0/1024), Whole: group == columns && rng.IntN(2) == 0,
+				}
+				m, e := l.Matrix()
+				checkPlain(t, fmt.Sprintf("%d columns, group %d, %v", columns, group, d), m, e, columns, d, func(r, k int64) float32 {
+					at := r*groups + k/group
+					if l.Whole {
+						at = 0
+					}
+					x := floatAt(l.Codes, r*columns+k, tensor.Int8) * floatAt(l.Scales, at, tensor.Float32)
+					if of127 {
+						x = float32(x) * float32(7.874015718698502e-3)
+					}
+					return roundedTo(x, d)
+				})
+			}
+			for _, scale := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.UInt8} {
+				for _, high := range []int64{1, 16, rows} {
+					f := encoded.Floats8{
+						Rows: rows, Columns: columns, BlockRows: high, BlockColumns: group, DType: d, ScaleDType: scale,
+						Codes: stream(rng.Uint32(), rows*columns), Scales: multiples(rng.Uint32(), scale, (rows+high-1)/high*groups, 1.0/1024),
+					}
+					if scale == tensor.UInt8 {
+						f.Scales = held(bytesOf(codesOf(rng.Uint32(), 110, 140, (rows+high-1)/high*groups)))
+					}
+					m, e := f.Matrix()
+					checkPlain(t, fmt.Sprintf("float8, %d columns, %d by %d, %v", columns, high, group, d), m, e, columns, d,
+						func(r, k int64) float32 {
+							at := r/high*groups + k/group
+							x := tensor.Float8ToFloat32(tensor.Float8E4M3FN, f.Codes.Source.(*memory).data[r*columns+k])
+							if scale == tensor.UInt8 {
+								return roundedTo(x*float32(math.Ldexp(1, int(f.Scales.Source.(*memory).data[at])-127)), d)
+							}
+							return roundedTo(x*floatAt(f.Scales, at, scale), d)
+						})
+				}
+			}
+		}
+	}
+}
+
+// TestNestedAsPlain: codes of 4 bits of bitsandbytes, with nested scales and without.
+func TestNestedAsPlain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 5))
+	const rows, columns = 40, 384
+	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+		for _, kind := range []string{"NF4", "FP4"} {
+			for _, block := range []int64{32, 64, 128} {
+				for _, eight := range []bool{false, true} {
+					w := encoded.Nested{
+						Rows: rows, Columns: columns, Block: block, Kind: kind, Codes: stream(rng.Uint32(), rows*columns/2), DType: d,
+						Scales: multiples(rng.Uint32(), tensor.Float32, rows*columns/block, 1.0/1024),
+					}
+					if eight {
+						w.NestedBlock, w.Offset, w.Scales8 = 64, 0.3, stream(rng.Uint32(), rows*columns/block)
+						for i := range w.Map {
+							w.Map[i] = float32(i-100) / 128
+						}
+					}
+					table, _ := encoded.TableOf(kind)
+					m, e, ok := w.Matrix()
+					if !ok {
+						t.Fatal("no blocks")
+					}
+					checkPlain(t, fmt.Sprintf("%s of %d, nested %v, %v", kind, block, eight, d), m, e, columns, d, func(r, k int64) float32 {
+						at := r*columns + k
+						scale := floatAt(w.Scales, at/block, tensor.Float32)
+						if eight {
+							scale = floatAt(w.Scales, at/block/64, tensor.Float32)
+							scale = float32(w.Map[w.Scales8.Source.(*memory).data[at/block]]*scale) + w.Offset
+						}
+						return roundedTo(table[bitsAt(w.Codes, at/2*8+(1-at%2)*4, 4)]*scale, d)
+					})
+				}
+			}
+		}
+	}
+}
