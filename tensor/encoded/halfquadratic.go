@@ -130,7 +130,11 @@ func (q *halfQuadratic) row(ctx context.Context, s *slab, r int64, p []byte) err
 				n := min(q.Group-(from+k+i)%q.Group, many-i)
 				at := ((from+k+i)/q.Group - g) * width
 				scale, zero := loadFloat(scales[at:], q.DType), loadFloat(zeros[at:], q.DType)
-				offsetFloats(s.numbers[k+i:][:n], codes[i:][:n], scale, zero, q.DType)
+				x := s.numbers[k+i:][:n]
+				for j, c := range codes[i:][:n] {
+					x[j] = float32(c)
+				}
+				offsetFloats(x, scale, zero, q.DType)
 				i += n
 			}
 		}

@@ -42,13 +42,13 @@ func roundFloats(x []float32, dtype tensor.DType) {
 	}
 }
 
-// offsetFloats are round(code − zero) × scale of codes without a sign.
-func offsetFloats(to []float32, codes []uint8, scale, zero float32, dtype tensor.DType) {
-	for i, c := range codes {
-		to[i] = float32(c) - zero
+// offsetFloats makes round(x − zero) × scale of numbers.
+func offsetFloats(x []float32, scale, zero float32, dtype tensor.DType) {
+	for i := range x {
+		x[i] -= zero
 	}
-	roundFloats(to, dtype)
-	for i := range to {
-		to[i] *= scale
+	roundFloats(x, dtype)
+	for i := range x {
+		x[i] *= scale
 	}
 }

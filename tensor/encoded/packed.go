@@ -146,15 +146,7 @@ func (w *words) heads(s *slab, n int64, p []byte) {
 		for b := range w.Columns / e.Elements {
 			g := b * e.Elements / w.Group
 			head := row[b*e.Bytes:]
-			x := s.scales[g*n+r]
-			switch w.DType {
-			case tensor.Float16:
-				binary.LittleEndian.PutUint16(head, tensor.Float16FromFloat32(x))
-			case tensor.BFloat16:
-				binary.LittleEndian.PutUint16(head, tensor.BFloat16FromFloat32(x))
-			default:
-				storeFloat(head, x, tensor.Float32)
-			}
+			putFloat(head, s.scales[g*n+r], w.DType)
 			head[width] = s.zeros[g*n+r]
 		}
 	}
@@ -447,10 +439,14 @@ func (f Floats8) Matrix() (Matrix, *Encoding) {
 				}
 				continue
 			}
-			for k := range f.Columns {
-				x := tensor.Float8ToFloat32(tensor.Float8E4M3FN, codes[k]) * scale(k)
-				storeFloat(row[k*int64(f.DType.Size()):], x, f.DType)
+			s.numbers = resized(s.numbers, f.Columns)
+			for k := int64(0); k < f.Columns; {
+				x, end := scale(k), min(k+f.BlockColumns, f.Columns)
+				for ; k < end; k++ {
+					s.numbers[k] = tensor.Float8ToFloat32(tensor.Float8E4M3FN, codes[k]) * x
+				}
 			}
+			storeFloats(row, s.numbers, f.DType)
 		}
 		return nil
 	}
