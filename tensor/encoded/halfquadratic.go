@@ -80,11 +80,83 @@ type halfQuadratic struct {
 func (q *halfQuadratic) fill(ctx context.Context, first, n int64, p []byte) error {
 	s := slabs.Get().(*slab)
 	defer slabs.Put(s)
+	if period, ok := q.repeats(n); ok {
+		for k := int64(0); k < q.Columns; k += tabledColumns {
+			for r := range period {
+				if err := q.tabled(ctx, s, first, r, n, period, k, p); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
 	for r := range n {
 		if err := q.row(ctx, s, first+r, p[r*q.rowBytes:][:q.rowBytes]); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// repeats returns how far rows are apart whose columns have the same groups, and whether so many rows have them so often that it
+// takes less time to make a number of every code first.
+func (q *halfQuadratic) repeats(n int64) (int64, bool) {
+	groups := q.Rows * q.Columns / q.Group
+	period := groups / q.Columns
+	return period, q.Across && q.Bits <= 4 && groups%q.Columns == 0 && n >= period<<q.Bits
+}
+
+// tabledColumns have their numbers in a table at once, which the nearer caches have room for.
+const tabledColumns = 1024
+
+// tabled makes columns from one on of row r of a slab and of each that is periods behind it.
+func (q *halfQuadratic) tabled(ctx context.Context, s *slab, first, r, n, period, column int64, p []byte) error {
+	width, wide := int64(q.DType.Size()), min(tabledColumns, q.Columns-column)
+	g := ((first+r)*q.Columns + column) % (period * q.Columns)
+	if err := q.readPairs(ctx, s, g, wide); err != nil {
+		return err
+	}
+	s.numbers, s.table = resized(s.numbers, wide<<q.Bits), resized(s.table, wide<<q.Bits*width)
+	for i := range wide {
+		x := s.numbers[i<<q.Bits:][:1<<q.Bits]
+		for c := range x {
+			x[c] = float32(c)
+		}
+		offsetFloats(x, s.scales[i], s.scales[wide+i], q.DType)
+	}
+	storeFloats(s.table, s.numbers, q.DType)
+	s.codes = resized(s.codes, wide)
+	for ; r < n; r += period {
+		if err := q.read(ctx, s, (first+r)*q.Columns+column, s.codes); err != nil {
+			return err
+		}
+		to := p[r*q.rowBytes+column*width:][:wide*width]
+		if width == 2 {
+			for i, c := range s.codes {
+				at := i<<q.Bits + int(c)
+				binary.NativeEndian.PutUint16(to[2*i:], binary.NativeEndian.Uint16(s.table[2*at:]))
+			}
+			continue
+		}
+		for i, c := range s.codes {
+			at := i<<q.Bits + int(c)
+			binary.NativeEndian.PutUint32(to[4*i:], binary.NativeEndian.Uint32(s.table[4*at:]))
+		}
+	}
+	return nil
+}
+
+// readPairs reads the scales of groups, and behind them what stands for nothing.
+func (q *halfQuadratic) readPairs(ctx context.Context, s *slab, g, n int64) error {
+	size := n * int64(q.DType.Size())
+	s.raw, s.scales = resized(s.raw, 2*size), resized(s.scales, 2*n)
+	if err := q.Scales.ReadAt(ctx, s.raw[:size], g*size/n); err != nil {
+		return err
+	}
+	if err := q.Zeros.ReadAt(ctx, s.raw[size:], g*size/n); err != nil {
+		return err
+	}
+	loadFloats(s.scales, s.raw, q.DType)
 	return nil
 }
 
@@ -108,33 +180,34 @@ func (q *halfQuadratic) row(ctx context.Context, s *slab, r int64, p []byte) err
 			read = min(groups-g, many)
 			many = read
 		}
-		s.raw = resized(s.raw, 2*read*width)
-		scales, zeros := s.raw[:read*width], s.raw[read*width:]
-		if err := q.Scales.ReadAt(ctx, scales, g*width); err != nil {
-			return err
-		}
-		if err := q.Zeros.ReadAt(ctx, zeros, g*width); err != nil {
+		if err := q.readPairs(ctx, s, g, read); err != nil {
 			return err
 		}
 		switch codes := s.codes[k:][:many]; {
 		case q.Across:
-			q.across(s.numbers[k:][:many], codes, scales, zeros)
+			x := s.numbers[k:][:many]
+			for i, c := range codes {
+				x[i] = float32(c) - s.scales[read+int64(i)]
+			}
+			roundFloats(x, q.DType)
+			for i, scale := range s.scales[:many] {
+				x[i] *= scale
+			}
 		case q.encoding != nil:
 			step := q.encoding.Elements
 			for i := int64(0); i < many; i += step {
 				at := ((from+k+i)/q.Group - g) * width
-				q.block(p[(k+i)/step*q.encoding.Bytes:][:q.encoding.Bytes], scales[at:][:width], zeros[at:][:width], codes[i:][:step])
+				q.block(p[(k+i)/step*q.encoding.Bytes:][:q.encoding.Bytes], s.raw[at:][:width], s.raw[read*width+at:][:width], codes[i:][:step])
 			}
 		default:
 			for i := int64(0); i < many; {
 				n := min(q.Group-(from+k+i)%q.Group, many-i)
-				at := ((from+k+i)/q.Group - g) * width
-				scale, zero := loadFloat(scales[at:], q.DType), loadFloat(zeros[at:], q.DType)
+				at := (from+k+i)/q.Group - g
 				x := s.numbers[k+i:][:n]
 				for j, c := range codes[i:][:n] {
 					x[j] = float32(c)
 				}
-				offsetFloats(x, scale, zero, q.DType)
+				offsetFloats(x, s.scales[at], s.scales[read+at], q.DType)
 				i += n
 			}
 		}
@@ -144,18 +217,6 @@ func (q *halfQuadratic) row(ctx context.Context, s *slab, r int64, p []byte) err
 		storeFloats(p, s.numbers, q.DType)
 	}
 	return nil
-}
-
-// across makes numbers of which each has a scale and a zero point of its own.
-func (q *halfQuadratic) across(to []float32, codes []uint8, scales, zeros []byte) {
-	width := q.DType.Size()
-	for i, c := range codes {
-		to[i] = float32(c) - loadFloat(zeros[i*width:], q.DType)
-	}
-	roundFloats(to, q.DType)
-	for i := range to {
-		to[i] *= loadFloat(scales[i*width:], q.DType)
-	}
 }
 
 // block writes a block.

@@ -28,6 +28,25 @@ func storeFloats(to []byte, x []float32, dtype tensor.DType) {
 	}
 }
 
+// loadFloats reads numbers of a dtype.
+func loadFloats(to []float32, from []byte, dtype tensor.DType) {
+	from = from[:len(to)*dtype.Size()]
+	switch dtype {
+	case tensor.Float16:
+		for i := range to {
+			to[i] = tensor.Float16ToFloat32(binary.LittleEndian.Uint16(from[2*i:]))
+		}
+	case tensor.BFloat16:
+		for i := range to {
+			to[i] = tensor.BFloat16ToFloat32(binary.LittleEndian.Uint16(from[2*i:]))
+		}
+	default:
+		for i := range to {
+			to[i] = math.Float32frombits(binary.LittleEndian.Uint32(from[4*i:]))
+		}
+	}
+}
+
 // roundFloats rounds numbers to a dtype.
 func roundFloats(x []float32, dtype tensor.DType) {
 	switch dtype {

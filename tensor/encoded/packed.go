@@ -98,6 +98,7 @@ type slab struct {
 	codes   []uint8 // of a part of a row
 	numbers []float32
 	pairs   []pair // of the groups of a row
+	table   []byte // numbers of codes
 }
 
 // A pair is a scale and the code that stands for nothing.

@@ -108,7 +108,7 @@ func plainWords(w encoded.Words, r, k int64) float32 {
 func checkPlain(t *testing.T, name string, m encoded.Matrix, e *encoded.Encoding, columns int64, d tensor.DType,
 	plain func(r, k int64) float32) {
 	t.Helper()
-	m.SlabRows = min(m.SlabRows, 13)
+	m.SlabRows = min(m.SlabRows, 37)
 	source, _ := encoded.Make([]encoded.Matrix{m})
 	whole := make([]byte, m.Rows*m.RowBytes)
 	if err := source.ReadAt(t.Context(), whole, 0); err != nil {
@@ -172,7 +172,8 @@ func TestHalfQuadraticAsPlain(t *testing.T) {
 	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
 		for _, bits := range []int{8, 4, 3, 2, 1} {
 			for _, across := range []bool{false, true} {
-				for _, sizes := range [][3]int64{{48, 128, 64}, {64, 96, 16}, {40, 192, 48}, {64, 40, 80}, {96, 512, 128}, {32, 37, 8}} {
+				for _, sizes := range [][3]int64{{48, 128, 64}, {64, 96, 16}, {40, 192, 48}, {64, 40, 80}, {96, 512, 128}, {32, 37, 8},
+					{160, 1088, 80}, {96, 24, 96}} {
 					rows, columns, group := sizes[0], sizes[1], sizes[2]
 					groups := rows * columns / group
 					q := encoded.HalfQuadratic{
