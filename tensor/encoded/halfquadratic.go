@@ -80,12 +80,10 @@ type halfQuadratic struct {
 func (q *halfQuadratic) fill(ctx context.Context, first, n int64, p []byte) error {
 	s := slabs.Get().(*slab)
 	defer slabs.Put(s)
-	if period, ok := q.repeats(n); ok {
-		for k := int64(0); k < q.Columns; k += tabledColumns {
-			for r := range period {
-				if err := q.tabled(ctx, s, first, r, n, period, k, p); err != nil {
-					return err
-				}
+	if q.Across && n >= q.period()<<q.Bits && q.period() > 0 {
+		for r := range q.period() {
+			if err := q.tabled(ctx, s, first+r, p[r*q.rowBytes:]); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -98,52 +96,65 @@ func (q *halfQuadratic) fill(ctx context.Context, first, n int64, p []byte) erro
 	return nil
 }
 
-// repeats returns how far rows are apart whose columns have the same groups, and whether so many rows have them so often that it
-// takes less time to make a number of every code first.
-func (q *halfQuadratic) repeats(n int64) (int64, bool) {
-	groups := q.Rows * q.Columns / q.Group
-	period := groups / q.Columns
-	return period, q.Across && q.Bits <= 4 && groups%q.Columns == 0 && n >= period<<q.Bits
+// period is how far rows are apart whose columns have the same groups, 0 for none. Where that is less than one in how many codes
+// there are, it takes less time to make a number of every code first.
+func (q *halfQuadratic) period() int64 {
+	if groups := q.Rows * q.Columns / q.Group; q.Bits <= 4 && groups%q.Columns == 0 {
+		return groups / q.Columns
+	}
+	return 0
 }
 
 // tabledColumns have their numbers in a table at once, which the nearer caches have room for.
 const tabledColumns = 1024
 
-// tabled makes columns from one on of row r of a slab and of each that is periods behind it.
-func (q *halfQuadratic) tabled(ctx context.Context, s *slab, first, r, n, period, column int64, p []byte) error {
-	width, wide := int64(q.DType.Size()), min(tabledColumns, q.Columns-column)
-	g := ((first+r)*q.Columns + column) % (period * q.Columns)
-	if err := q.readPairs(ctx, s, g, wide); err != nil {
+// tabled makes row r, with which p begins, and of the others in p each that is periods behind it.
+func (q *halfQuadratic) tabled(ctx context.Context, s *slab, r int64, p []byte) error {
+	width, period := int64(q.DType.Size()), q.period()
+	for column := int64(0); column < q.Columns; column += tabledColumns {
+		wide := min(tabledColumns, q.Columns-column)
+		if err := q.tabulate(ctx, s, r%period*q.Columns+column, wide); err != nil {
+			return err
+		}
+		s.codes = resized(s.codes, wide)
+		for i := int64(0); i*q.rowBytes < int64(len(p)); i += period {
+			if err := q.read(ctx, s, (r+i)*q.Columns+column, s.codes); err != nil {
+				return err
+			}
+			q.lookUp(p[i*q.rowBytes+column*width:], s.codes, s.table)
+		}
+	}
+	return nil
+}
+
+// tabulate makes the numbers of every code of groups.
+func (q *halfQuadratic) tabulate(ctx context.Context, s *slab, g, n int64) error {
+	if err := q.readPairs(ctx, s, g, n); err != nil {
 		return err
 	}
-	s.numbers, s.table = resized(s.numbers, wide<<q.Bits), resized(s.table, wide<<q.Bits*width)
-	for i := range wide {
+	s.numbers, s.table = resized(s.numbers, n<<q.Bits), resized(s.table, n<<q.Bits*int64(q.DType.Size()))
+	for i := range n {
 		x := s.numbers[i<<q.Bits:][:1<<q.Bits]
 		for c := range x {
 			x[c] = float32(c)
 		}
-		offsetFloats(x, s.scales[i], s.scales[wide+i], q.DType)
+		offsetFloats(x, s.scales[i], s.scales[n+i], q.DType)
 	}
 	storeFloats(s.table, s.numbers, q.DType)
-	s.codes = resized(s.codes, wide)
-	for ; r < n; r += period {
-		if err := q.read(ctx, s, (first+r)*q.Columns+column, s.codes); err != nil {
-			return err
-		}
-		to := p[r*q.rowBytes+column*width:][:wide*width]
-		if width == 2 {
-			for i, c := range s.codes {
-				at := i<<q.Bits + int(c)
-				binary.NativeEndian.PutUint16(to[2*i:], binary.NativeEndian.Uint16(s.table[2*at:]))
-			}
-			continue
-		}
-		for i, c := range s.codes {
-			at := i<<q.Bits + int(c)
-			binary.NativeEndian.PutUint32(to[4*i:], binary.NativeEndian.Uint32(s.table[4*at:]))
-		}
-	}
 	return nil
+}
+
+// lookUp writes the numbers of codes, of which each has a part of the table.
+func (q *halfQuadratic) lookUp(to []byte, codes []uint8, table []byte) {
+	if q.DType.Size() == 2 {
+		for i, c := range codes {
+			binary.NativeEndian.PutUint16(to[2*i:], binary.NativeEndian.Uint16(table[2*(i<<q.Bits+int(c)):]))
+		}
+		return
+	}
+	for i, c := range codes {
+		binary.NativeEndian.PutUint32(to[4*i:], binary.NativeEndian.Uint32(table[4*(i<<q.Bits+int(c)):]))
+	}
 }
 
 // readPairs reads the scales of groups, and behind them what stands for nothing.
