@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"os"
@@ -110,6 +111,13 @@ func TestHalfAsLibrary(t *testing.T) {
 			f := math.Float32frombits(high<<16 | low)
 			if got, want := Float16FromFloat32(f), float16.Fromfloat32(f).Bits(); got != want {
 				t.Fatalf("float16 of %#04x%04x is %#04x, want %#04x", high, low, got, want)
+			}
+			many, round := make([]byte, 2), []float32{f}
+			PutFloat16s(many, round)
+			RoundFloat16s(round)
+			want := float16.Fromfloat32(f)
+			if got := binary.NativeEndian.Uint16(many); got != want.Bits() || !sameBits(round[0], math.Float32bits(want.Float32())) {
+				t.Fatalf("float16 of %#04x%04x among others is %#04x and %v, want %#04x", high, low, got, round[0], want.Bits())
 			}
 		}
 	}

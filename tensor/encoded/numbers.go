@@ -14,9 +14,7 @@ func storeFloats(to []byte, x []float32, dtype tensor.DType) {
 	to = to[:len(x)*dtype.Size()]
 	switch dtype {
 	case tensor.Float16:
-		for i, f := range x {
-			binary.NativeEndian.PutUint16(to[2*i:], tensor.Float16FromFloat32(f))
-		}
+		tensor.PutFloat16s(to, x)
 	case tensor.BFloat16:
 		for i, f := range x {
 			binary.NativeEndian.PutUint16(to[2*i:], tensor.BFloat16FromFloat32(f))
@@ -51,9 +49,7 @@ func loadFloats(to []float32, from []byte, dtype tensor.DType) {
 func roundFloats(x []float32, dtype tensor.DType) {
 	switch dtype {
 	case tensor.Float16:
-		for i, f := range x {
-			x[i] = tensor.Float16ToFloat32(tensor.Float16FromFloat32(f))
-		}
+		tensor.RoundFloat16s(x)
 	case tensor.BFloat16:
 		for i, f := range x {
 			x[i] = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(f))
