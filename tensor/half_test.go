@@ -1,11 +1,14 @@
 package tensor
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/x448/float16"
 )
 
 // recorded is what testdata/make_floats.py wrote: numbers as runs of hexadecimal digits of fixed width.
@@ -89,6 +92,33 @@ func TestHalfRoundTrip(t *testing.T) {
 		}
 		if h := Float16ToFloat32(Float16FromFloat32(f)); h == h {
 			t.Errorf("float16 of the NaN %#08x is %v", bits, h)
+		}
+	}
+}
+
+// TestHalfAsLibrary: all of float16, and all beginnings of float32's bits, with ends that are at and about where float16 is rounded.
+func TestHalfAsLibrary(t *testing.T) {
+	for bits := range 1 << 16 {
+		if got, want := Float16ToFloat32(uint16(bits)), float16.Frombits(uint16(bits)).Float32(); !sameBits(got, math.Float32bits(want)) {
+			t.Fatalf("float16 %#04x is %v, want %v", bits, got, want)
+		}
+	}
+	for high := range uint32(1 << 16) {
+		for _, low := range []uint32{
+			0, 1, 0x7ff, 0x800, 0xfff, 0x1000, 0x1001, 0x1fff, 0x2000, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0xefff, 0xf000, 0xf001,
+			0xffff,
+		} {
+			f := math.Float32frombits(high<<16 | low)
+			if got, want := Float16FromFloat32(f), float16.Fromfloat32(f).Bits(); got != want {
+				t.Fatalf("float16 of %#04x%04x is %#04x, want %#04x", high, low, got, want)
+			}
+			many, round := make([]byte, 2), []float32{f}
+			PutFloat16s(many, round)
+			RoundFloat16s(round)
+			want := float16.Fromfloat32(f)
+			if got := binary.NativeEndian.Uint16(many); got != want.Bits() || !sameBits(round[0], math.Float32bits(want.Float32())) {
+				t.Fatalf("float16 of %#04x%04x among others is %#04x and %v, want %#04x", high, low, got, round[0], want.Bits())
+			}
 		}
 	}
 }

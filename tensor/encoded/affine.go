@@ -2,7 +2,6 @@ package encoded
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/optimem/optimem/storage"
@@ -96,9 +95,9 @@ func (a *affine) fill(ctx context.Context, first, n int64, p []byte) error {
 	if err != nil {
 		return err
 	}
-	s.zeros = resized(s.zeros, a.Columns)
+	s.codes, s.numbers = resized(s.codes, a.Columns), resized(s.numbers, a.Columns)
 	for r := range n {
-		if err := a.codes(ctx, s, first+r, r == 0, s.zeros); err != nil {
+		if err := a.codes(ctx, s, first+r, r == 0, s.codes); err != nil {
 			return err
 		}
 		row := p[r*a.rowBytes:][:a.rowBytes]
@@ -106,35 +105,50 @@ func (a *affine) fill(ctx context.Context, first, n int64, p []byte) error {
 			for b := range a.Columns / e.Elements {
 				at := b*e.Elements/a.Group*n + r
 				if err := a.block(row[b*e.Bytes:][:e.Bytes], scales[at], zeros[at],
-					s.zeros[b*e.Elements:][:e.Elements]); err != nil {
+					s.codes[b*e.Elements:][:e.Elements]); err != nil {
 					return fmt.Errorf("row %d: %w", first+r, err)
 				}
 			}
 			continue
 		}
-		for k := range a.Columns {
-			at := k/a.Group*n + r
-			storeFloat(row[k*int64(a.DType.Size()):], a.number(s.zeros[k], scales[at], zeros[at]), a.DType)
+		for k := int64(0); k < a.Columns; k += a.Group {
+			end, at := min(k+a.Group, a.Columns), k/a.Group*n+r
+			a.numbers(s.numbers[k:end], s.codes[k:end], scales[at], zeros[at])
 		}
+		storeFloats(row, s.numbers, a.DType)
 	}
 	return nil
 }
 
-// number is what a code without a sign stands for.
-func (a *affine) number(code uint8, scale, zero float32) float32 {
-	c := float32(code)
-	if a.Signed && a.Rule != MiddleFloat {
-		c -= float32(a.middle())
+// numbers are what codes of a group, without a sign, stand for, before the last rounding.
+func (a *affine) numbers(to []float32, codes []uint8, scale, zero float32) {
+	least := float32(0)
+	if a.Signed || a.Rule == MiddleFloat {
+		least = float32(a.middle())
+	}
+	for i, c := range codes {
+		to[i] = float32(c) - least
 	}
 	switch a.Rule {
 	case OffsetFloat:
-		return rounded(rounded(c-zero, a.DType)*scale, a.DType)
+		offsetFloats(to, scale, zero, a.DType)
 	case MiddleFloat:
-		return middleOf(c-float32(a.middle()), scale, zero, a.DType)
+		for i := range to {
+			to[i] *= scale
+		}
+		roundFloats(to, a.DType)
+		for i := range to {
+			to[i] += zero
+		}
 	case PlainFloat:
-		return plainOf(c, scale, zero, a.DType)
+		for i := range to {
+			to[i] = float32(to[i]*scale) + zero
+		}
+	default:
+		for i := range to {
+			to[i] = (to[i] - zero) * scale
+		}
 	}
-	return rounded((c-zero)*scale, a.DType)
 }
 
 // middleOf and plainOf are what codes of blocks stand for, rounded after each step as the libraries do.
@@ -167,10 +181,7 @@ func (a *affine) block(to []byte, scale, zero float32, codes []uint8) error {
 		copy(to[n:], codes)
 		return nil
 	}
-	half := len(codes) / 2
-	for i := 0; i < half; i += 8 {
-		binary.LittleEndian.PutUint64(to[n+i:], binary.LittleEndian.Uint64(codes[i:])|binary.LittleEndian.Uint64(codes[half+i:])<<4)
-	}
+	halves(to[n:], codes)
 	return nil
 }
 
@@ -235,16 +246,18 @@ func (a *affine) codes(ctx context.Context, s *slab, row int64, anew bool, to []
 	if err := a.Codes.ReadAt(ctx, s.raw, row*size); err != nil {
 		return err
 	}
-	flip := uint8(0)
+	switch {
+	case a.Bits == 8:
+		copy(to, s.raw)
+	default:
+		whole := len(to) / (32 / a.Bits) * (32 / a.Bits)
+		strided32{s.raw, 4}.codes(a.Bits, to[:whole])
+		for per, k := 8/a.Bits, whole; k < len(to); k++ {
+			to[k] = s.raw[k/per] >> (k % per * a.Bits) & (1<<a.Bits - 1)
+		}
+	}
 	if a.Signed {
-		flip = uint8(a.middle())
-	}
-	per, mask, k := 8/a.Bits, uint8(1<<a.Bits-1), 0
-	for ; a.Bits == 4 && k+8 <= len(to); k += 8 {
-		binary.LittleEndian.PutUint64(to[k:], spread(binary.LittleEndian.Uint32(s.raw[k/2:]))^uint64(flip)*0x0101010101010101)
-	}
-	for ; k < len(to); k++ {
-		to[k] = (s.raw[k/per]>>(k%per*a.Bits) ^ flip) & mask
+		flip(to, uint8(a.middle()))
 	}
 	return nil
 }

@@ -82,10 +82,14 @@ func (f *fours) fill(ctx context.Context, first, n int64, p []byte) error {
 			}
 			continue
 		}
-		for k := range f.Columns {
-			x := tableE2M1[codes[k/2]>>(k%2*4)&15] * f.scale(scales[k/f.Group])
-			storeFloat(row[k*int64(f.DType.Size()):], x, f.DType)
+		s.numbers = resized(s.numbers, f.Columns)
+		for k := int64(0); k < f.Columns; {
+			scale, end := f.scale(scales[k/f.Group]), min((k/f.Group+1)*f.Group, f.Columns)
+			for ; k < end; k++ {
+				s.numbers[k] = tableE2M1[codes[k/2]>>(k%2*4)&15] * scale
+			}
 		}
+		storeFloats(row, s.numbers, f.DType)
 	}
 	return nil
 }
@@ -98,9 +102,10 @@ func (f *fours) block(to, codes, scales []byte) {
 		binary.LittleEndian.PutUint32(to[4:], math.Float32bits(f.scale(scales[1])))
 		head = 8
 	}
-	for i := range half {
-		low, high := codes[i/2]>>(i%2*4)&15, codes[(half+i)/2]>>((half+i)%2*4)&15
-		to[head+i] = low | high<<4
+	low, high := codes[:half/2], codes[half/2:half]
+	for i := 0; i < len(low); i += 4 {
+		x := spread(binary.LittleEndian.Uint32(low[i:])) | spread(binary.LittleEndian.Uint32(high[i:]))<<4
+		binary.LittleEndian.PutUint64(to[head+2*int64(i):], x)
 	}
 }
 

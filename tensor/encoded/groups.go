@@ -134,18 +134,6 @@ func loadFloat(b []byte, dtype tensor.DType) float32 {
 	return math.Float32frombits(double(b))
 }
 
-// storeFloat writes a number of a dtype, in the machine's order.
-func storeFloat(to []byte, x float32, dtype tensor.DType) {
-	switch dtype {
-	case tensor.Float16:
-		binary.NativeEndian.PutUint16(to, tensor.Float16FromFloat32(x))
-	case tensor.BFloat16:
-		binary.NativeEndian.PutUint16(to, tensor.BFloat16FromFloat32(x))
-	default:
-		binary.NativeEndian.PutUint32(to, math.Float32bits(x))
-	}
-}
-
 // putFloat writes a number of a dtype, as blocks have it.
 func putFloat(to []byte, x float32, dtype tensor.DType) {
 	switch dtype {
@@ -196,16 +184,25 @@ func decodeFloat8(to []float32, b []byte, dtype tensor.DType) {
 const reciprocal127 = float32(7.874015718698502e-3)
 
 func decodeLLMInt8(to []float32, b []byte, dtype tensor.DType) {
-	scale := loadFloat(b, tensor.Float32)
-	for i, c := range b[4:][:len(to)] {
-		to[i] = rounded(float32(float32(int8(c))*scale)*reciprocal127, dtype)
+	llmInt8(to, b[4:], loadFloat(b, tensor.Float32))
+	roundFloats(to, dtype)
+}
+
+// llmInt8 and signed8 are what codes stand for, not rounded yet.
+func llmInt8(to []float32, codes []byte, scale float32) {
+	for i, c := range codes[:len(to)] {
+		to[i] = float32(float32(int8(c))*scale) * reciprocal127
 	}
 }
 
 func decodeSigned8(to []float32, b []byte, dtype tensor.DType) {
-	scale := loadFloat(b, tensor.Float32)
-	for i, c := range b[4:][:len(to)] {
-		to[i] = rounded(float32(int8(c))*scale, dtype)
+	signed8(to, b[4:], loadFloat(b, tensor.Float32))
+	roundFloats(to, dtype)
+}
+
+func signed8(to []float32, codes []byte, scale float32) {
+	for i, c := range codes[:len(to)] {
+		to[i] = float32(int8(c)) * scale
 	}
 }
 

@@ -2,6 +2,7 @@ package encoded
 
 import (
 	"context"
+	"encoding/binary"
 
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -79,6 +80,14 @@ type halfQuadratic struct {
 func (q *halfQuadratic) fill(ctx context.Context, first, n int64, p []byte) error {
 	s := slabs.Get().(*slab)
 	defer slabs.Put(s)
+	if q.Across && n >= q.period()<<q.Bits && q.period() > 0 {
+		for r := range q.period() {
+			if err := q.tabled(ctx, s, first+r, p[r*q.rowBytes:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for r := range n {
 		if err := q.row(ctx, s, first+r, p[r*q.rowBytes:][:q.rowBytes]); err != nil {
 			return err
@@ -87,50 +96,136 @@ func (q *halfQuadratic) fill(ctx context.Context, first, n int64, p []byte) erro
 	return nil
 }
 
+// period is how far rows are apart whose columns have the same groups, 0 for none. Where that is less than one in how many codes
+// there are, it takes less time to make a number of every code first.
+func (q *halfQuadratic) period() int64 {
+	if groups := q.Rows * q.Columns / q.Group; q.Bits <= 4 && groups%q.Columns == 0 {
+		return groups / q.Columns
+	}
+	return 0
+}
+
+// tabledColumns have their numbers in a table at once, which the nearer caches have room for.
+const tabledColumns = 1024
+
+// tabled makes row r, with which p begins, and of the others in p each that is periods behind it.
+func (q *halfQuadratic) tabled(ctx context.Context, s *slab, r int64, p []byte) error {
+	width, period := int64(q.DType.Size()), q.period()
+	for column := int64(0); column < q.Columns; column += tabledColumns {
+		wide := min(tabledColumns, q.Columns-column)
+		if err := q.tabulate(ctx, s, r%period*q.Columns+column, wide); err != nil {
+			return err
+		}
+		s.codes = resized(s.codes, wide)
+		for i := int64(0); i*q.rowBytes < int64(len(p)); i += period {
+			if err := q.read(ctx, s, (r+i)*q.Columns+column, s.codes); err != nil {
+				return err
+			}
+			q.lookUp(p[i*q.rowBytes+column*width:], s.codes, s.table)
+		}
+	}
+	return nil
+}
+
+// tabulate makes the numbers of every code of groups.
+func (q *halfQuadratic) tabulate(ctx context.Context, s *slab, g, n int64) error {
+	if err := q.readPairs(ctx, s, g, n); err != nil {
+		return err
+	}
+	s.numbers, s.table = resized(s.numbers, n<<q.Bits), resized(s.table, n<<q.Bits*int64(q.DType.Size()))
+	for i := range n {
+		x := s.numbers[i<<q.Bits:][:1<<q.Bits]
+		for c := range x {
+			x[c] = float32(c)
+		}
+		offsetFloats(x, s.scales[i], s.scales[n+i], q.DType)
+	}
+	storeFloats(s.table, s.numbers, q.DType)
+	return nil
+}
+
+// lookUp writes the numbers of codes, of which each has a part of the table.
+func (q *halfQuadratic) lookUp(to []byte, codes []uint8, table []byte) {
+	if q.DType.Size() == 2 {
+		for i, c := range codes {
+			binary.NativeEndian.PutUint16(to[2*i:], binary.NativeEndian.Uint16(table[2*(i<<q.Bits+int(c)):]))
+		}
+		return
+	}
+	for i, c := range codes {
+		binary.NativeEndian.PutUint32(to[4*i:], binary.NativeEndian.Uint32(table[4*(i<<q.Bits+int(c)):]))
+	}
+}
+
+// readPairs reads the scales of groups, and behind them what stands for nothing.
+func (q *halfQuadratic) readPairs(ctx context.Context, s *slab, g, n int64) error {
+	size := n * int64(q.DType.Size())
+	s.raw, s.scales = resized(s.raw, 2*size), resized(s.scales, 2*n)
+	if err := q.Scales.ReadAt(ctx, s.raw[:size], g*size/n); err != nil {
+		return err
+	}
+	if err := q.Zeros.ReadAt(ctx, s.raw[size:], g*size/n); err != nil {
+		return err
+	}
+	loadFloats(s.scales, s.raw, q.DType)
+	return nil
+}
+
 // row makes a row.
 func (q *halfQuadratic) row(ctx context.Context, s *slab, r int64, p []byte) error {
 	width := int64(q.DType.Size())
-	s.zeros = resized(s.zeros, q.Columns)
-	if err := q.codes(ctx, s, r*q.Columns, s.zeros); err != nil {
+	s.codes = resized(s.codes, q.Columns)
+	if err := q.read(ctx, s, r*q.Columns, s.codes); err != nil {
 		return err
 	}
-	codes := s.zeros
-	// What a group has is read for each number, or for each block.
-	step := int64(1)
-	if q.encoding != nil {
-		step = q.encoding.Elements
+	if q.encoding == nil {
+		s.numbers = resized(s.numbers, q.Columns)
 	}
-	groups := q.Rows * q.Columns / q.Group
+	from, groups := r*q.Columns, q.Rows*q.Columns/q.Group
 	for k := int64(0); k < q.Columns; {
-		e := r*q.Columns + k
-		g, many := e/q.Group, min(q.Group-e%q.Group, q.Columns-k) // numbers of this group
-		read := int64(1)
+		// What so many groups have is read at once, and so many numbers are of them.
+		g, many := (from+k)/q.Group, q.Columns-k
+		read := (from+q.Columns-1)/q.Group + 1 - g
 		if q.Across {
-			g = e % groups
-			read = min(groups-g, q.Columns-k) // groups, of a number each
+			g = (from + k) % groups
+			read = min(groups-g, many)
 			many = read
 		}
-		s.raw = resized(s.raw, 2*read*width)
-		scales, zeros := s.raw[:read*width], s.raw[read*width:]
-		if err := q.Scales.ReadAt(ctx, scales, g*width); err != nil {
+		if err := q.readPairs(ctx, s, g, read); err != nil {
 			return err
 		}
-		if err := q.Zeros.ReadAt(ctx, zeros, g*width); err != nil {
-			return err
-		}
-		for i := int64(0); i < many; i += step {
-			at := int64(0)
-			if q.Across {
-				at = i * width
+		switch codes := s.codes[k:][:many]; {
+		case q.Across:
+			x := s.numbers[k:][:many]
+			for i, c := range codes {
+				x[i] = float32(c) - s.scales[read+int64(i)]
 			}
-			if q.encoding != nil {
-				q.block(p[(k+i)/step*q.encoding.Bytes:][:q.encoding.Bytes], scales, zeros, codes[k+i:][:step])
-				continue
+			roundFloats(x, q.DType)
+			for i, scale := range s.scales[:many] {
+				x[i] *= scale
 			}
-			x := halfQuadraticOf(codes[k+i], loadFloat(scales[at:], q.DType), loadFloat(zeros[at:], q.DType), q.DType)
-			storeFloat(p[(k+i)*width:], x, q.DType)
+		case q.encoding != nil:
+			step := q.encoding.Elements
+			for i := int64(0); i < many; i += step {
+				at := ((from+k+i)/q.Group - g) * width
+				q.block(p[(k+i)/step*q.encoding.Bytes:][:q.encoding.Bytes], s.raw[at:][:width], s.raw[read*width+at:][:width], codes[i:][:step])
+			}
+		default:
+			for i := int64(0); i < many; {
+				n := min(q.Group-(from+k+i)%q.Group, many-i)
+				at := (from+k+i)/q.Group - g
+				x := s.numbers[k+i:][:n]
+				for j, c := range codes[i:][:n] {
+					x[j] = float32(c)
+				}
+				offsetFloats(x, s.scales[at], s.scales[read+at], q.DType)
+				i += n
+			}
 		}
 		k += many
+	}
+	if q.encoding == nil {
+		storeFloats(p, s.numbers, q.DType)
 	}
 	return nil
 }
@@ -143,14 +238,11 @@ func (q *halfQuadratic) block(to, scale, zero, codes []byte) {
 		copy(to[n:], codes)
 		return
 	}
-	half := len(codes) / 2
-	for i := range half {
-		to[n+i] = codes[i] | codes[half+i]<<4
-	}
+	halves(to[n:], codes)
 }
 
-// codes reads those of as many numbers as to has, from one on.
-func (q *halfQuadratic) codes(ctx context.Context, s *slab, from int64, to []uint8) error {
+// read reads the codes of as many numbers as to has, from one on.
+func (q *halfQuadratic) read(ctx context.Context, s *slab, from int64, to []uint8) error {
 	share, bytes := q.shares()
 	for len(to) > 0 {
 		part, at := from/q.perUnit, from%q.perUnit
@@ -159,17 +251,38 @@ func (q *halfQuadratic) codes(ctx context.Context, s *slab, from int64, to []uin
 		if err := q.Codes.ReadAt(ctx, s.raw, at*bytes); err != nil {
 			return err
 		}
-		shift := int64(q.Bits) * (share - 1 - part)
-		for i := range n {
-			if bytes == 4 {
-				to[i] = uint8(double(s.raw[4*i:]) >> shift & 7)
-			} else {
-				to[i] = s.raw[i] >> shift & (1<<q.Bits - 1)
-			}
+		shift := q.Bits * int(share-1-part)
+		if bytes == 4 {
+			threeOfWords(to[:n], s.raw, shift)
+		} else {
+			bitsOfBytes(to[:n], s.raw, q.Bits, shift)
 		}
 		to, from = to[n:], from+n
 	}
 	return nil
+}
+
+// threeOfWords are codes of 3 bits, of which each word has one at a shift.
+func threeOfWords(to []uint8, words []byte, shift int) {
+	for ; len(to) >= 4 && len(words) >= 16; to, words = to[4:], words[16:] {
+		first, second := binary.LittleEndian.Uint64(words)>>(shift&63), binary.LittleEndian.Uint64(words[8:])>>(shift&63)
+		binary.LittleEndian.PutUint32(
+			to, uint32(first&7|first>>24&0x700)|uint32(second&7|second>>24&0x700)<<16)
+	}
+	for i := range to {
+		to[i] = uint8(double(words[4*i:]) >> shift & 7)
+	}
+}
+
+// bitsOfBytes are codes of which each byte has one at a shift.
+func bitsOfBytes(to []uint8, from []byte, bits, shift int) {
+	mask := uint64(1<<bits-1) * 0x0101010101010101
+	for ; len(to) >= 8 && len(from) >= 8; to, from = to[8:], from[8:] {
+		binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(from)>>(shift&63)&mask)
+	}
+	for i := range to {
+		to[i] = from[i] >> shift & uint8(mask)
+	}
 }
 
 // halfQuadraticOf is what a code stands for, rounded after each step as the library does.

@@ -64,13 +64,18 @@ func (w *nested) fill(ctx context.Context, first, n int64, p []byte) error {
 	for b := range count / e.Elements {
 		codes, block := s.raw[b*e.Elements/2:][:half], p[b*e.Bytes:][:e.Bytes]
 		binary.LittleEndian.PutUint32(block, math.Float32bits(s.scales[(from+b*e.Elements)/w.Block-from/w.Block]))
-		to := block[4:]
-		code := func(i int) uint8 { return codes[i/2] >> (4 - i%2*4) & 15 }
-		for i := range to {
-			to[i] = code(i) | code(half+i)<<4
+		to, low, high := block[4:], codes[:half/2], codes[half/2:]
+		for i := 0; i < len(low); i += 4 {
+			binary.LittleEndian.PutUint64(to[2*i:], spread(swapped(low[i:]))|spread(swapped(high[i:]))<<4)
 		}
 	}
 	return nil
+}
+
+// swapped is a word whose bytes have their high halves first.
+func swapped(b []byte) uint32 {
+	x := binary.LittleEndian.Uint32(b)
+	return x>>4&0x0f0f0f0f | x&0x0f0f0f0f<<4
 }
 
 // readScales reads the scales of blocks [first, end).

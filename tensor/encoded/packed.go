@@ -91,11 +91,18 @@ type words struct {
 
 // A slab has what the rows that are being made take on the way.
 type slab struct {
-	raw    []byte
-	scales []float32 // [group][row of the slab]
-	zeros  []uint8
-	groups []int32
+	raw     []byte
+	scales  []float32 // [group][row of the slab]
+	zeros   []uint8
+	groups  []int32
+	codes   []uint8 // of a part of a row
+	numbers []float32
+	pairs   []pair // of the groups of a row
+	table   []byte // numbers of codes
 }
+
+// A pair is a scale and the code that stands for nothing.
+type pair struct{ scale, nothing float32 }
 
 var slabs = sync.Pool{New: func() any { return new(slab) }}
 
@@ -116,16 +123,18 @@ func (w *words) fill(ctx context.Context, first, n int64, p []byte) error {
 	if err := w.readGroups(ctx, s); err != nil {
 		return err
 	}
-	clear(p)
 	if w.encoding != nil {
 		w.heads(s, n, p)
+	} else {
+		clear(p) // columns behind the last word
 	}
-	switch w.Order {
-	case AlongColumns, AcrossRows:
-		if w.turns() {
-			return w.turnLines(ctx, s, first, n, p)
-		}
-		return w.acrossLines(ctx, s, first, n, p)
+	switch {
+	case w.Order == AlongColumns && !w.turns():
+		return w.alongColumns(ctx, s, first, n, p)
+	case w.Order == AcrossRows && !w.turns():
+		return w.acrossRows(ctx, s, first, n, p)
+	case w.Order == AlongColumns || w.Order == AcrossRows:
+		return w.turnLines(ctx, s, first, n, p)
 	}
 	return w.inRows(ctx, s, first, n, p)
 }
@@ -138,15 +147,7 @@ func (w *words) heads(s *slab, n int64, p []byte) {
 		for b := range w.Columns / e.Elements {
 			g := b * e.Elements / w.Group
 			head := row[b*e.Bytes:]
-			x := s.scales[g*n+r]
-			switch w.DType {
-			case tensor.Float16:
-				binary.LittleEndian.PutUint16(head, tensor.Float16FromFloat32(x))
-			case tensor.BFloat16:
-				binary.LittleEndian.PutUint16(head, tensor.BFloat16FromFloat32(x))
-			default:
-				storeFloat(head, x, tensor.Float32)
-			}
+			putFloat(head, s.scales[g*n+r], w.DType)
 			head[width] = s.zeros[g*n+r]
 		}
 	}
@@ -255,56 +256,89 @@ func (w *words) readGroups(ctx context.Context, s *slab) error {
 	return nil
 }
 
-// put writes a code of row r of the slab, of at most 4 bits where rows are blocks.
-func (w *words) put(s *slab, n, r, k int64, code uint32, p []byte) {
-	row := p[r*w.rowBytes:][:w.rowBytes]
-	if e := w.encoding; e != nil {
-		at, i := k/e.Elements*e.Bytes+int64(w.DType.Size())+1, k%e.Elements
-		switch half := e.Elements / 2; {
-		case i < half:
-			row[at+i] |= uint8(code)
-		default:
-			row[at+i-half] |= uint8(code) << 4
+// partColumns are made of a row at once where words lie in lines.
+const partColumns = 128
+
+// alongColumns reads lines of words in which each row has one, of codes that follow each other.
+func (w *words) alongColumns(ctx context.Context, s *slab, first, n int64, p []byte) error {
+	each, unit := w.unit()
+	s.codes = resized(s.codes, partColumns)
+	return w.eachLines(ctx, s, first, n, partColumns/each*unit, func(line, from, end int64, words strided32) {
+		k := line / unit * each
+		codes := s.codes[:min(partColumns, w.Columns/each*each-k)]
+		for r := range end - from {
+			strided32{words.bytes[4*r:], words.apart}.codes(w.Bits, codes)
+			w.finish(s, n, r, k, codes, p)
 		}
-		return
-	}
-	g := k / w.Group
-	if s.groups != nil {
-		g = int64(s.groups[k])
-	}
-	x := float32(int(code)-int(s.zeros[g*n+r])) * s.scales[g*n+r]
-	storeFloat(row[k*int64(w.DType.Size()):], x, w.DType)
+	})
 }
 
-// acrossLines reads lines of words, of which each row has some in each line.
-func (w *words) acrossLines(ctx context.Context, s *slab, first, n int64, p []byte) error {
-	if w.Bits == 3 {
-		return w.acrossThrees(ctx, s, first, n, p)
-	}
-	return w.eachLines(ctx, s, first, n, 1, func(line, from, end int64, words strided32) {
-		each := int64(32 / w.Bits)
+// acrossRows reads lines of words in which eight rows have one.
+func (w *words) acrossRows(ctx context.Context, s *slab, first, n int64, p []byte) error {
+	s.codes = resized(s.codes, 8)
+	return w.eachLines(ctx, s, first, n, 8, func(line, from, end int64, words strided32) {
+		codes := s.codes[:min(8, w.Columns-line)]
 		for i := range end - from {
-			word := double(words.bytes[4*i:])
-			for c := range each {
-				r, k := i, line*each+c
-				if w.Order == AcrossRows {
-					r, k = (from+i)*each+c-first, line
+			var eight [8]uint64
+			own := strided32{words.bytes[4*i:], words.apart}
+			for k := range codes {
+				eight[k] = spread(own.at(int64(k)))
+			}
+			turn(&eight)
+			r := (from+i)*8 - first
+			for c := max(0, -r); c < min(8, n-r); c++ {
+				for k := range codes {
+					codes[k] = uint8(eight[turnedAWQ[c]] >> (8 * k))
 				}
-				if r >= 0 && r < n {
-					w.put(s, n, r, k, word>>w.shift(c)&(1<<w.Bits-1), p)
-				}
+				w.finish(s, n, r+c, line, codes, p)
 			}
 		}
 	})
 }
 
+// finish makes what codes of row r of the slab are, from column k on: whole blocks, or numbers.
+func (w *words) finish(s *slab, n, r, k int64, codes []uint8, p []byte) {
+	row := p[r*w.rowBytes:][:w.rowBytes]
+	if e := w.encoding; e != nil {
+		for at := k/e.Elements*e.Bytes + w.head(); len(codes) > 0; at += e.Bytes {
+			halves(row[at:], codes[:e.Elements])
+			codes = codes[e.Elements:]
+		}
+		return
+	}
+	s.numbers = resized(s.numbers, int64(len(codes)))
+	x, groups := s.numbers, w.groups()
+	if s.groups != nil {
+		s.pairs = resized(s.pairs, groups)
+		for g := range groups {
+			s.pairs[g] = pair{s.scales[g*n+r], float32(s.zeros[g*n+r])}
+		}
+		of := s.groups[k:][:len(codes)]
+		for i, c := range codes {
+			q := &s.pairs[of[i]]
+			x[i] = (float32(c) - q.nothing) * q.scale
+		}
+	}
+	for i := int64(0); s.groups == nil && i < int64(len(codes)); {
+		g := (k + i) / w.Group
+		end := min((g+1)*w.Group-k, int64(len(codes)))
+		scale, nothing := s.scales[g*n+r], float32(s.zeros[g*n+r])
+		part := x[i:end]
+		for j, c := range codes[i:end] {
+			part[j] = (float32(c) - nothing) * scale
+		}
+		i = end
+	}
+	storeFloats(row[k*int64(w.DType.Size()):], x, w.DType)
+}
+
 // eachLines reads the lines of words, of which rows of a slab have the words from … to end, and has do look at a block of them at a time, the
 // first of which is line. What is read at once is a block, or as many as fill so much memory, of all rows where skipping would take longer.
 func (w *words) eachLines(ctx context.Context, s *slab, first, n, block int64, do func(line, from, end int64, words strided32)) error {
-	each := int64(32 / w.Bits)
+	each, unit := w.unit()
 	lines, wide, from, end := w.Columns, w.Rows/each, first/each, (first+n+each-1)/each
 	if w.Order == AlongColumns {
-		lines, wide, from, end = w.Columns/each, w.Rows, first, first+n
+		lines, wide, from, end = w.Columns/each*unit, w.Rows, first, first+n
 	}
 	together, apart := block, end-from // of lines as they are held
 	whole := wide <= 4096 || apart*4 >= wide
@@ -330,28 +364,6 @@ func (w *words) eachLines(ctx context.Context, s *slab, first, n, block int64, d
 	return nil
 }
 
-// acrossThrees reads three lines of words at a time, in which a row has 32 codes.
-func (w *words) acrossThrees(ctx context.Context, s *slab, first, n int64, p []byte) error {
-	s.raw = resized(s.raw, 3*4*n)
-	for k := int64(0); k < w.Columns; k += 32 {
-		for line := range int64(3) {
-			if err := w.Codes.ReadAt(ctx, s.raw[line*4*n:][:4*n], 4*((k/32*3+line)*w.Rows+first)); err != nil {
-				return err
-			}
-		}
-		for r := range n {
-			var unit [12]byte
-			for line := range int64(3) {
-				copy(unit[4*line:], s.raw[(line*n+r)*4:][:4])
-			}
-			for c := range int64(32) {
-				w.put(s, n, r, k+c, uint32(threeBits(unit[:], c)), p)
-			}
-		}
-	}
-	return nil
-}
-
 // inRows reads words, or bytes, of one row after the other.
 func (w *words) inRows(ctx context.Context, s *slab, first, n int64, p []byte) error {
 	each := int64(32 / w.Bits)
@@ -368,13 +380,14 @@ func (w *words) inRows(ctx context.Context, s *slab, first, n int64, p []byte) e
 			w.turnRow(p[r*w.rowBytes:][:w.rowBytes], s.raw)
 			continue
 		}
-		for k := range w.Columns {
-			if w.Order == SignedBytes {
-				w.put(s, n, r, k, uint32(s.raw[k]^0x80), p)
-				continue
-			}
-			w.put(s, n, r, k, double(s.raw[k/each*4:])>>w.shift(k%each)&(1<<w.Bits-1), p)
+		if w.Order == SignedBytes {
+			flip(s.raw, 0x80)
+			w.finish(s, n, r, 0, s.raw, p)
+			continue
 		}
+		s.codes = resized(s.codes, size/4*each)
+		strided32{s.raw, 4}.codes(w.Bits, s.codes)
+		w.finish(s, n, r, 0, s.codes[:w.Columns], p)
 	}
 	return nil
 }
@@ -427,10 +440,14 @@ func (f Floats8) Matrix() (Matrix, *Encoding) {
 				}
 				continue
 			}
-			for k := range f.Columns {
-				x := tensor.Float8ToFloat32(tensor.Float8E4M3FN, codes[k]) * scale(k)
-				storeFloat(row[k*int64(f.DType.Size()):], x, f.DType)
+			s.numbers = resized(s.numbers, f.Columns)
+			for k := int64(0); k < f.Columns; {
+				x, end := scale(k), min(k+f.BlockColumns, f.Columns)
+				for ; k < end; k++ {
+					s.numbers[k] = tensor.Float8ToFloat32(tensor.Float8E4M3FN, codes[k]) * x
+				}
 			}
+			storeFloats(row, s.numbers, f.DType)
 		}
 		return nil
 	}

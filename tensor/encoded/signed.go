@@ -23,9 +23,9 @@ type Signed8 struct {
 // Matrix returns the weight as what its rows are made of, and the encoding of the blocks that they are; nil where no
 // blocks fit, and the rows are numbers of DType.
 func (l Signed8) Matrix() (Matrix, *Encoding) {
-	kind, decode := "SINT8", decodeSigned8
+	kind, numbers := "SINT8", signed8
 	if l.Of127 {
-		kind, decode = "LLMINT8", decodeLLMInt8
+		kind, numbers = "LLMINT8", llmInt8
 	}
 	rowBytes, groups := l.Columns*int64(l.DType.Size()), (l.Columns+l.Group-1)/l.Group
 	e, ok := ownEncoding(kind, l.Group, l.Columns, l.DType)
@@ -38,8 +38,7 @@ func (l Signed8) Matrix() (Matrix, *Encoding) {
 		s := slabs.Get().(*slab)
 		defer slabs.Put(s)
 		s.raw = resized(s.raw, l.Columns+4*groups)
-		var block [4 + 1]byte
-		var number [1]float32
+		s.numbers = resized(s.numbers, l.Columns)
 		for r := range n {
 			codes, scales, row := s.raw[:l.Columns], s.raw[l.Columns:], p[r*rowBytes:][:rowBytes]
 			if err := l.Codes.ReadAt(ctx, codes, (first+r)*l.Columns); err != nil {
@@ -56,11 +55,12 @@ func (l Signed8) Matrix() (Matrix, *Encoding) {
 				copy(row[b*e.Bytes:], scales[b*e.Elements/l.Group*4:][:4])
 				copy(row[b*e.Bytes+4:], codes[b*e.Elements:][:e.Elements])
 			}
-			for k := int64(0); e == nil && k < l.Columns; k++ {
-				copy(block[:], scales[k/l.Group*4:][:4])
-				block[4] = codes[k]
-				decode(number[:], block[:], l.DType)
-				storeFloat(row[k*int64(l.DType.Size()):], number[0], l.DType)
+			for g := int64(0); e == nil && g < groups; g++ {
+				from, end := g*l.Group, min((g+1)*l.Group, l.Columns)
+				numbers(s.numbers[from:end], codes[from:end], loadFloat(scales[4*g:], tensor.Float32))
+			}
+			if e == nil {
+				storeFloats(row, s.numbers, l.DType)
 			}
 		}
 		return nil

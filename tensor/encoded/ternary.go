@@ -2,6 +2,7 @@ package encoded
 
 import (
 	"context"
+	"encoding/binary"
 
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -29,6 +30,7 @@ func (t Ternary) Matrix() (Matrix, *Encoding) {
 	} else {
 		e = nil
 	}
+	const threes = 0x0303030303030303
 	fill := func(ctx context.Context, first, n int64, p []byte) error {
 		s := slabs.Get().(*slab)
 		defer slabs.Put(s)
@@ -47,15 +49,21 @@ func (t Ternary) Matrix() (Matrix, *Encoding) {
 				return err
 			}
 			shift, row := (first+r)/lines*2, p[r*rowBytes:][:rowBytes]
-			for k := int64(0); e == nil && k < t.Columns; k++ {
-				storeFloat(row[4*k:], float32(int(codes[k]>>shift&3)-1)*scale, tensor.Float32)
+			if e == nil {
+				s.numbers = resized(s.numbers, t.Columns)
+				for k, c := range codes {
+					s.numbers[k] = float32(int(c>>shift&3)-1) * scale
+				}
+				storeFloats(row, s.numbers, tensor.Float32)
 			}
 			for b := int64(0); e != nil && b < t.Columns/e.Elements; b++ {
 				to, from := row[b*e.Bytes:][:e.Bytes], codes[b*e.Elements:][:e.Elements]
 				putFloat(to, scale, tensor.Float32)
 				to[4] = 1
-				for i := range e.Elements / 2 {
-					to[5+i] = from[i]>>shift&3 | from[e.Elements/2+i]>>shift&3<<4
+				low, high := from[:e.Elements/2], from[e.Elements/2:]
+				for i := 0; i < len(low); i += 8 {
+					x := binary.LittleEndian.Uint64(low[i:])>>shift&threes | binary.LittleEndian.Uint64(high[i:])>>shift&threes<<4
+					binary.LittleEndian.PutUint64(to[5+i:], x)
 				}
 			}
 		}

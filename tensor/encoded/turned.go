@@ -15,6 +15,41 @@ func spread(word uint32) uint64 {
 	return (x | x<<4) & 0x0f0f0f0f0f0f0f0f
 }
 
+// spreadTwo and spreadThree return eight codes of 2 and of 3 bits as bytes, the lowest first.
+func spreadTwo(word uint16) uint64 {
+	x := uint64(word)
+	x = (x | x<<24) & 0x000000ff000000ff
+	x = (x | x<<12) & 0x000f000f000f000f
+	return (x | x<<6) & 0x0303030303030303
+}
+
+func spreadThree(x uint64) uint64 {
+	x &= 0xffffff
+	x = (x | x<<20) & 0x00000fff00000fff
+	x = (x | x<<10) & 0x003f003f003f003f
+	return (x | x<<5) & 0x0707070707070707
+}
+
+// halves puts codes into half bytes, the low ones first. There are a multiple of 16.
+func halves(to []byte, codes []uint8) {
+	low, high := codes[:len(codes)/2], codes[len(codes)/2:]
+	for i := 0; i < len(low); i += 8 {
+		x := binary.LittleEndian.Uint64(low[i:]) | binary.LittleEndian.Uint64(high[i:])<<4
+		binary.LittleEndian.PutUint64(to[i:], x)
+	}
+}
+
+// flip changes bits of every code.
+func flip(codes []uint8, bits uint8) {
+	for ; len(codes) >= 8; codes = codes[8:] {
+		x := binary.LittleEndian.Uint64(codes) ^ uint64(bits)*0x0101010101010101
+		binary.LittleEndian.PutUint64(codes, x)
+	}
+	for i := range codes {
+		codes[i] ^= bits
+	}
+}
+
 // turns reports whether codes become blocks many at a time: those of 4 and 8 bits.
 func (w *words) turns() bool { return w.encoding != nil && (w.Bits == 4 || w.Bits == 8) }
 
@@ -54,11 +89,10 @@ func (w *words) turnLines(ctx context.Context, s *slab, first, n int64, p []byte
 	return w.eachLines(ctx, s, first, n, block, func(line, from, end int64, words strided32) {
 		to := p[line/block*w.encoding.Bytes+w.head():]
 		for i := range end - from {
-			own := strided32{words.bytes[4*i:], words.apart}
 			if w.Order == AcrossRows {
-				w.turnSquares(own, (from+i)*each-first, n, to)
+				w.turnSquares(strided32{words.bytes[4*i:], words.apart}, (from+i)*each-first, n, to)
 			} else {
-				w.turnLine(own, to[i*w.rowBytes:])
+				w.turnLine(strided32{words.bytes[4*i:], words.apart}, to[i*w.rowBytes:])
 			}
 		}
 	})
@@ -71,6 +105,35 @@ type strided32 struct {
 }
 
 func (x strided32) at(i int64) uint32 { return binary.LittleEndian.Uint32(x.bytes[i*x.apart:]) }
+
+// codes returns the codes of words as bytes: those of whole words, or of three words where they have 3 bits.
+func (x strided32) codes(bits int, to []uint8) {
+	i := int64(0)
+	switch bits {
+	case 8:
+		for ; len(to) >= 4; to, i = to[4:], i+1 {
+			binary.LittleEndian.PutUint32(to, x.at(i))
+		}
+	case 4:
+		for ; len(to) >= 8; to, i = to[8:], i+1 {
+			binary.LittleEndian.PutUint64(to, spread(x.at(i)))
+		}
+	case 3:
+		for ; len(to) >= 32; to, i = to[32:], i+3 {
+			low, high := uint64(x.at(i))|uint64(x.at(i+1))<<32, uint64(x.at(i+2))
+			binary.LittleEndian.PutUint64(to, spreadThree(low))
+			binary.LittleEndian.PutUint64(to[8:], spreadThree(low>>24))
+			binary.LittleEndian.PutUint64(to[16:], spreadThree(low>>48|high<<16))
+			binary.LittleEndian.PutUint64(to[24:], spreadThree(high>>8))
+		}
+	case 2:
+		for ; len(to) >= 16; to, i = to[16:], i+1 {
+			word := x.at(i)
+			binary.LittleEndian.PutUint64(to, spreadTwo(uint16(word)))
+			binary.LittleEndian.PutUint64(to[8:], spreadTwo(uint16(word>>16)))
+		}
+	}
+}
 
 // turnLine makes the codes of a block of the words of a row.
 func (w *words) turnLine(from strided32, to []byte) {
