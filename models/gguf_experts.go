@@ -104,9 +104,8 @@ var expertFiles = []ggufFamily{
 	{
 		arch: "llama4", class: "Llama4ForCausalLM", model: "llama4_text", experts: true, strict: true,
 		outside: llamaOutside,
-		inside: llamaInsideWith(sharedInside("feed_forward.shared_expert."), expertsInside("feed_forward.",
-			"router."),
-			gatedInside("feed_forward.")),
+		inside: llamaInsideWith(sharedInside("feed_forward.shared_expert."),
+			expertsInside("feed_forward.", "router."), gatedInside("feed_forward.")),
 		config: (*ggufModel).llama4,
 	},
 }
@@ -119,8 +118,7 @@ const (
 )
 
 // scored refuses files whose routers weigh experts otherwise: by another function, with sums of one or without, with
-// a factor, or
-// out of the best groups.
+// a factor, or out of the best groups.
 func (g *ggufModel) scored(by int64, normalized bool) {
 	if n, ok := g.integer("expert_gating_func"); ok && n != by && !(n == softmaxOfChosen && by == softmax && normalized) {
 		g.lacks("experts that are weighed by function %d", n)
@@ -175,8 +173,7 @@ func (g *ggufModel) gptOss() {
 }
 
 // deepseek2 is DeepSeek-V2's, whose routers take shares, or -V3's, whose routers take sigmoids. Where attn_k_b and
-// attn_v_b are
-// apart, the file calls what all heads share one key, and has the sizes of heads as those of "mla".
+// attn_v_b are apart, the file calls what all heads share one key, and has the sizes of heads as those of "mla".
 func (g *ggufModel) deepseek2() {
 	g.sizes("hidden_size", "embedding_length", "num_attention_heads", "attention.head_count",
 		"max_position_embeddings", "context_length",
@@ -245,8 +242,7 @@ func (g *ggufModel) deepseekRouter() {
 }
 
 // grouped reads what the chosen experts of the best groups are multiplied with. It returns whether their weights have
-// a sum of one,
-// and how many groups there are.
+// a sum of one, and how many groups there are.
 func (g *ggufModel) grouped() (normalized bool, groups int64) {
 	normalized, _ = g.key("expert_weights_norm").(bool)
 	groups, _ = g.integer("expert_group_count")
@@ -280,8 +276,7 @@ func (g *ggufModel) glm4Moe() {
 }
 
 // llama4 has what its file does not say as llama.cpp has it: chunks of 8,192, no positions in every fourth layer, and
-// no norms of heads
-// in the model of 128 experts.
+// no norms of heads in the model of 128 experts.
 func (g *ggufModel) llama4() {
 	g.set("intermediate_size_mlp", g.config["intermediate_size"])
 	g.sizes("num_local_experts", "expert_count", "num_experts_per_tok", "expert_used_count",
