@@ -127,6 +127,9 @@ func checkPlain(t *testing.T, name string, m encoded.Matrix, e *encoded.Encoding
 func TestWordsAsPlain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+		if testing.Short() && d != tensor.Float16 {
+			continue
+		}
 		for _, c := range []struct {
 			order encoded.Order
 			bits  int
@@ -170,6 +173,9 @@ func TestWordsAsPlain(t *testing.T) {
 func TestHalfQuadraticAsPlain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 2))
 	for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+		if testing.Short() && d != tensor.Float16 {
+			continue
+		}
 		for _, bits := range []int{8, 4, 3, 2, 1} {
 			for _, across := range []bool{false, true} {
 				for _, sizes := range [][3]int64{{48, 128, 64}, {64, 96, 16}, {40, 192, 48}, {64, 40, 80}, {96, 512, 128}, {32, 37, 8},
@@ -366,6 +372,25 @@ func TestNestedAsPlain(t *testing.T) {
 					})
 				}
 			}
+		}
+	}
+}
+
+// TestWideLinesAsPlain: lines of words of which a slab's rows have so few that each is read by itself.
+func TestWideLinesAsPlain(t *testing.T) {
+	const rows, columns, group = 4128, 96, 32
+	for _, bits := range []int{2, 3, 4, 8} {
+		w := encoded.Words{
+			Rows: rows, Columns: columns, Group: group, Bits: bits, Order: encoded.AlongColumns, DType: tensor.Float16,
+			Codes: stream(1, int64(rows*columns*bits/8)), Scales: multiples(2, tensor.Float16, rows*columns/group, 1.0/1024),
+			Zeros: stream(3, int64(rows*columns/group*bits/8)), ZeroLess: 1,
+		}
+		m, e := w.Matrix()
+		checkPlain(t, fmt.Sprint(bits, " bits"), m, e, columns, w.DType, func(r, k int64) float32 { return plainWords(w, r, k) })
+		if bits == 4 {
+			w = mixed(w)
+			m, e = w.Matrix()
+			checkPlain(t, "in no order", m, e, columns, w.DType, func(r, k int64) float32 { return plainWords(w, r, k) })
 		}
 	}
 }

@@ -89,10 +89,11 @@ func (w *words) turnLines(ctx context.Context, s *slab, first, n int64, p []byte
 	return w.eachLines(ctx, s, first, n, block, func(line, from, end int64, words strided32) {
 		to := p[line/block*w.encoding.Bytes+w.head():]
 		for i := range end - from {
+			own := strided32{words.bytes[4*i:], words.apart}
 			if w.Order == AcrossRows {
-				w.turnSquares(strided32{words.bytes[4*i:], words.apart}, (from+i)*each-first, n, to)
+				w.turnSquares(own, (from+i)*each-first, n, to)
 			} else {
-				w.turnLine(strided32{words.bytes[4*i:], words.apart}, to[i*w.rowBytes:])
+				w.turnLine(own, to[i*w.rowBytes:])
 			}
 		}
 	})
