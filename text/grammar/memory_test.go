@@ -146,6 +146,27 @@ func TestEnginesShareMemory(t *testing.T) {
 	}
 }
 
+// TestOthersForget: where there is too little for two engines, that which was used before gives way.
+func TestOthersForget(t *testing.T) {
+	v := NewVocabulary(benchVocabulary(t))
+	first, then := NewEngine(parse(t, `root ::= [a-z]{1,9} "."`), v), NewEngine(parse(t, `root ::= [0-9]{1,9} "."`), v)
+	for _, e := range []*Engine{first, then} {
+		m, err := e.Start()
+		if err == nil {
+			_, err = m.Mask()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == first {
+			v.learned.most = e.holding.bytes - 1
+		}
+	}
+	if first.holding.bytes != 0 || then.holding.bytes == 0 {
+		t.Errorf("%d bytes are kept of the first, %d of the second", first.holding.bytes, then.holding.bytes)
+	}
+}
+
 // TestOneCallIsBounded: a mask for which more would be found than there is memory for ends in an error, and the engine goes on.
 func TestOneCallIsBounded(t *testing.T) {
 	v := NewVocabulary(benchVocabulary(t))
