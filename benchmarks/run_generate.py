@@ -2,7 +2,7 @@
 
     python benchmarks/run_generate.py OPTIMEM FOLDER [--rounds 5] [--tokens 64] [--words 200] [--openvino FOLDER] [--gguf FILE]
 
-Each round runs every program once, in turns, as a process of its own, which answers something short before it is timed: optimem
+Each round runs every program once, in turns, as a process of its own, which answers a text of the same length before it is timed: optimem
 as a server that streams. "fresh" is optimem generate instead, whose first token waits for weights to be read and packed as well.
 Guesses are off but in the row that says so. --openvino FOLDER, which optimum-cli export openvino makes of the same folder, adds OpenVINO
 GenAI, in float32 where the folder is and as it likes elsewhere; --gguf FILE, the same weights as they are (benchmarks/float_gguf.py), adds
@@ -85,7 +85,7 @@ def peak(pid):
 
 
 def warm(program, model, threads, tokens, prompt, more):
-    """Times a server that has answered before. Its text is other than what is timed, so that no prefix is known."""
+    """Times a server that has answered a text of that length before, other than what is timed, so that no prefix is known."""
     with tempfile.TemporaryDirectory() as models:
         if os.path.isdir(model):
             shutil.copytree(model, os.path.join(models, "model"))  # links that lead out of the directory are not followed
@@ -102,7 +102,7 @@ def warm(program, model, threads, tokens, prompt, more):
                     break
             if address is None:
                 raise RuntimeError(said)
-            stream(address, 8, "Once upon a time")
+            stream(address, 8, other(prompt))
             times, usage = stream(address, tokens, prompt)
             memory = peak(server.pid)
         finally:
@@ -110,6 +110,11 @@ def warm(program, model, threads, tokens, prompt, more):
             server.communicate()
     return {"prompt_tokens": usage["prompt_tokens"], "first": times[0], "memory": memory,
             "rate": (usage["completion_tokens"] - 1) / (times[-1] - times[0])}
+
+
+def other(prompt):
+    """Returns a text of about the same length that begins otherwise."""
+    return " ".join(reversed(prompt.split()))
 
 
 def arguments(model, *more):

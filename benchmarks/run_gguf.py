@@ -2,7 +2,7 @@
 
     python benchmarks/run_gguf.py OPTIMEM FILE.gguf [--rounds 5] [--tokens 64] [--words 200] [--speed SPEED]
 
-Each round runs every program once, in turns, as a process of its own, which answers a short prompt before it is timed:
+Each round runs every program once, in turns, as a process of its own, which answers a prompt of the same length before it is timed:
 optimem as a server that streams, also with factors that are rounded as peers round them (--precision). "fresh" is optimem generate instead, whose first token waits for weights to be read, too.
 "read" is what a token takes of memory at least, the bytes of all tensors but an embedding of its own, times tokens a second, in GB/s and as a
 part of what the machine reads with as many threads ("the machine", which --speed SPEED measures: go build -o SPEED ./benchmarks/speed). "memory" is the
@@ -32,7 +32,7 @@ p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
 p.n_ctx, p.n_parallel, p.verbosity, p.cache_prompt = 1024, 1, -1, False
 s = x.Server(p)
 ask = lambda text, n: s.handle_completions({"prompt": text, "max_tokens": n, "temperature": 0, "ignore_eos": True})
-ask("Once", 4)
+ask(" ".join(reversed(prompt.split())), 4)
 t = ask(prompt, tokens)["timings"]
 """ + PEAK + """print(json.dumps({"memory": peak, "prompt_tokens": t["prompt_n"], "first": t["prompt_ms"] / 1000, "rate": t["predicted_per_second"]}))
 """
@@ -46,7 +46,7 @@ def ask(text, n):
     c = ov.GenerationConfig()
     c.max_new_tokens, c.ignore_eos, c.do_sample, c.apply_chat_template = n, True, False, False
     return pipe.generate([text], c).perf_metrics
-ask("Once", 4)
+ask(" ".join(reversed(prompt.split())), 4)
 m = ask(prompt, tokens)
 """ + PEAK + """print(json.dumps({"memory": peak, "prompt_tokens": m.get_num_input_tokens(), "first": m.get_ttft().mean / 1000, "rate": 1000 / m.get_tpot().mean}))
 """

@@ -89,7 +89,7 @@ func (g *Grammar) Bytes() int64 {
 // sliceBytes is what the elements of a slice take.
 func sliceBytes[T any](s []T) int64 {
 	var one T
-	return int64(cap(s))*int64(unsafe.Sizeof(one)) + 7&^7
+	return (int64(cap(s))*int64(unsafe.Sizeof(one)) + 7) &^ 7
 }
 
 // open has an engine hold something from now on.

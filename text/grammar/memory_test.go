@@ -62,7 +62,6 @@ func TestEngineBytes(t *testing.T) {
 		}
 		e.Prepare(t.Context())
 		said, with := e.holding.bytes, heap()
-		m = Matcher{}
 		e.forget()
 		if took := with - heap(); took > said+said/20+(64<<10) || said > 4*took+(256<<10) {
 			t.Errorf("%s: engine holds %d bytes, and says %d", c.Name, took, said)
