@@ -2,8 +2,8 @@
 
     python check_widths.py OPTIMEM [NAME...]
 
-Each model has the width, heads and feed-forward layers of one that is published, two layers and 2,000 tokens. Computing is in float32 on
-both sides. A difference is printed with how far apart the two likeliest logits were there. Ten minutes of two cores, 2 GB of memory and disk.
+Each model has the width, heads and feed-forward layers of one that is published, two layers or a few more and 2,000 tokens. Computing is in
+float32 on both sides. A difference is printed with how far apart the two likeliest logits were there. Twenty minutes of two cores, 4 GB.
 """
 
 import json
