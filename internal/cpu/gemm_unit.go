@@ -57,8 +57,8 @@ func cutUnit(m, n, k, parts int) unitCut {
 	u.rows = max(leftMost/(2*u.depth*parts), 1)
 	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, ops.RoundUp(max(m, 1), simd.UnitRows))
 	u.leftBytes = 2 * u.rows * u.depth * parts
-	if most := min(m&^(simd.UnitRows-1), rowsMost); most > u.rows && n%simd.UnitColumns == 0 {
-		u.tall, u.chunk = most, max(leftMost/(2*most*parts)/unitPieceK, 1)*unitPieceK
+	if tall := min(m&^(simd.UnitRows-1), rowsMost); tall > u.rows && n%simd.UnitColumns == 0 {
+		u.tall, u.chunk = tall, max(leftMost/(2*tall*parts)/unitPieceK, 1)*unitPieceK
 		u.leftBytes = max(u.leftBytes, 2*u.tall*u.chunk*parts)
 	}
 	panels := max((n+simd.UnitColumns-1)/simd.UnitColumns, 1)

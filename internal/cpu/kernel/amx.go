@@ -91,7 +91,7 @@ func (s *Set) MultiplyUnit(u *UnitBlock) {
 	}
 }
 
-// UnitFewRows is how many rows UnitLines has at most.
+// UnitFewRows is how many rows a tile has: so many are computed by themselves, and UnitLines has no more.
 const UnitFewRows = UnitRows / 2
 
 // A UnitLines is a UnitBlock of few rows whose right factor lies column behind column, as a weight does in its file, and takes no

@@ -19,7 +19,7 @@ var unitConfig = func() (config [64]byte) {
 }()
 
 // fewConfigs say for each number of rows that all that are not the right factor have so many.
-var fewConfigs = func() (configs [fewUnitRows + 1][64]byte) {
+var fewConfigs = func() (configs [UnitFewRows + 1][64]byte) {
 	for rows := range configs {
 		configs[rows] = unitConfig
 		for tile := range 6 {
@@ -30,7 +30,7 @@ var fewConfigs = func() (configs [fewUnitRows + 1][64]byte) {
 }()
 
 // partConfigs are fewConfigs where the right factor has one tile.
-var partConfigs = func() (configs [fewUnitRows + 1][64]byte) {
+var partConfigs = func() (configs [UnitFewRows + 1][64]byte) {
 	for rows := range configs {
 		configs[rows] = fewConfigs[rows]
 		configs[rows][48+6] = byte(rows)
@@ -39,7 +39,7 @@ var partConfigs = func() (configs [fewUnitRows + 1][64]byte) {
 }()
 
 // lineConfigs say for each number of rows that tile 4 is the right factor, and all others have as many columns as there are rows.
-var lineConfigs = func() (configs [fewUnitRows + 1][64]byte) {
+var lineConfigs = func() (configs [UnitFewRows + 1][64]byte) {
 	for rows := range configs {
 		configs[rows] = unitConfig
 		for tile := range 8 {
@@ -50,9 +50,6 @@ var lineConfigs = func() (configs [fewUnitRows + 1][64]byte) {
 	}
 	return configs
 }()
-
-// fewUnitRows is how many rows a tile has: so many are computed by themselves.
-const fewUnitRows = UnitRows / 2
 
 //go:noescape
 func amxFew(config *byte, panels, steps, parts int, a *uint16, b *byte, first *float32, ldf int, c *float32, ldc int)
@@ -67,7 +64,7 @@ func amxTiles(
 )
 
 func multiplyTiles(u *UnitBlock) {
-	if rows := u.rows(); rows <= fewUnitRows {
+	if rows := u.rows(); rows <= UnitFewRows {
 		u.few(rows)
 		return
 	}
@@ -115,7 +112,7 @@ func multiplyLines(u *UnitLines) {
 		amxLines(config, blocks, u.Steps, u.Parts, &u.B[0], u.Ldb, &u.A[0], &u.C[0], ldc)
 		done = blocks * 64
 	}
-	for ; done < u.Lines; done += fewUnitRows {
+	for ; done < u.Lines; done += UnitFewRows {
 		amxLines16(config, u.Steps, u.Parts, &u.B[done*u.Ldb], u.Ldb, &u.A[0], &u.C[done*u.Rows], ldc)
 	}
 }
