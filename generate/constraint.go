@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,11 +117,8 @@ func (all *grammars) learn(t *tokenizer.Tokenizer, field string) error {
 		return nil
 	}
 	later, err := t.TokenBytes(false)
-	if err != nil {
-		return &RequestError{field, "cannot be followed: " + err.Error()}
-	}
-	first, err := t.TokenBytes(true)
-	if err != nil {
+	first, errFirst := t.TokenBytes(true)
+	if err = cmp.Or(err, errFirst); err != nil {
 		return &RequestError{field, "cannot be followed: " + err.Error()}
 	}
 	begin, bytes := []beginning(nil), int64(0)

@@ -33,13 +33,10 @@ type holding struct {
 	bytes  int64
 }
 
-// keptMasks is for how many masks an engine has room at least, as far as it is the only one.
-const keptMasks = maxMasks
-
-// begin makes the account of a vocabulary.
+// begin makes the account of a vocabulary: an engine that is the only one has room for as many masks as it may keep.
 func (v *Vocabulary) begin() {
 	const states = 2 << 20
-	v.learned.most = states + keptMasks*v.maskBytes()
+	v.learned.most = states + maxMasks*v.maskBytes()
 }
 
 func (v *Vocabulary) maskBytes() int64 { return int64(len(v.tokens)+63) / 64 * 8 }
